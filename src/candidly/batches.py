@@ -1,0 +1,125 @@
+"""How a step sees the data: minibatches of all runs, and sweeps over all rows."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from candidly.cleaning import Cleaner
+from candidly.methods.base import Method
+from candidly.problem import Problem, stream
+
+_SWEEP_NUMBERS = 2**24  # how many numbers of input one block of a sweep may hold
+
+
+class Batch:
+    """One minibatch of every run; see `candidly.methods.base.Batch` for what methods may use of it."""
+
+    rows: Tensor
+    x: Tensor
+    S: Tensor
+
+    def __init__(self, problem: Problem, cleaner: Cleaner, steps: int, size: int, noise: int):
+        self._problem, self._cleaner = problem, cleaner
+        device, runs = problem.X.device, problem.runs
+        self._order = torch.zeros(runs, steps, size, dtype=torch.int64, device=device)
+        self._noise = torch.zeros(runs, steps, size, noise, dtype=problem.X.dtype, device=device)
+        self._offset = torch.arange(runs, device=device).unsqueeze(1) * len(problem.X)
+        self.tick = torch.zeros(1, dtype=torch.int64, device=device)
+        self.kept = problem.sets.clone()
+        self.guess = torch.zeros(problem.sets.shape[:2], dtype=torch.int64, device=device)
+
+    def shuffle(self, epoch: int) -> None:
+        """Draw the epoch's order and noise. A run that is short of full batches starts over with its own first rows."""
+        _, steps, size = self._order.shape
+        for run, (seed, rows) in enumerate(zip(self._problem.seeds, self._problem.rows, strict=True)):
+            order = torch.randperm(len(rows), generator=stream(seed, "order", epoch))
+            order = order[torch.arange(steps * size) % len(rows)].to(rows.device)
+            self._order[run] = rows[order].view(steps, size)
+            if self._noise.numel():
+                self._noise[run].uniform_(generator=stream(seed, "noise", epoch, device=rows.device))
+        self.tick.zero_()
+
+    def load(self) -> None:
+        """Turn to the rows at the current tick."""
+        self.rows = self._order.index_select(1, self.tick).squeeze(1)
+        self._flat = (self.rows + self._offset).flatten()
+        self._drawn = 0
+        self.x = self.inputs(self.rows)
+        self.S = self._gather_sets()
+
+    def _gather_sets(self) -> Tensor:
+        S = self._problem.S
+        return self.take(S) if S.ndim == 3 else S.index_select(0, self.rows.flatten()).view(*self.rows.shape, -1)
+
+    def take(self, state: Tensor) -> Tensor:
+        """Read this batch's rows of a state tensor (R, N, ...)."""
+        return state.flatten(0, 1).index_select(0, self._flat).unflatten(0, self.rows.shape)
+
+    def put(self, state: Tensor, value: Tensor) -> None:
+        """Write this batch's rows of a state tensor, in place."""
+        state.view(-1, *state.shape[2:]).index_copy_(0, self._flat, value.flatten(0, 1))
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """Features of rows (R, K) as the networks see them."""
+        problem = self._problem
+        return scaled(problem.X.index_select(0, rows.flatten()).unflatten(0, rows.shape), problem)
+
+    def noise(self, k: int) -> Tensor:
+        """Fresh uniforms (R, B, k)."""
+        self._drawn += k
+        return self._noise.index_select(1, self.tick).squeeze(1)[..., self._drawn - k : self._drawn]
+
+    def candidates(self, p: Tensor, within: Tensor | None = None) -> Tensor:
+        """Ask the cleaner, and remember its answer and the most probable label."""
+        kept = self._cleaner.keep(p, self.S if within is None else within, self)
+        self.put(self.kept, kept)
+        self.put(self.guess, p.argmax(-1))
+        return kept
+
+
+def scaled(x: Tensor, problem: Problem) -> Tensor:
+    """Apply each run's shift and scale to inputs (R, K, ...)."""
+    return x if problem.scale is None or problem.shift is None else (x - problem.shift) * problem.scale
+
+
+class Sweep:
+    """Runs a function over rows in evaluation mode; see `candidly.methods.base.Sweep`."""
+
+    def __init__(self, problem: Problem, method: Method):
+        self._problem, self._method = problem, method
+        self.epoch = 0
+
+    @torch.no_grad()
+    def __call__(self, fn: Callable[[Tensor], Tensor], rows: Tensor | None = None) -> Tensor:
+        """Apply `fn` to `rows` (R, M), by default to all rows, in blocks."""
+        X, runs = self._problem.X, self._problem.runs
+        if rows is None:
+            parts = [X[i].expand(runs, *X[i].shape) for i in self._blocks(len(X))]
+        else:
+            parts = [X[rows[:, i]] for i in self._blocks(rows.shape[1])]
+        with evaluating(self._method):
+            return torch.cat([fn(scaled(part, self._problem)) for part in parts], 1)
+
+    def _blocks(self, n: int) -> list[slice]:
+        size = max(1, _SWEEP_NUMBERS // (self._problem.runs * self._problem.X[0].numel()))
+        return [slice(start, start + size) for start in range(0, n, size)]
+
+    def noise(self) -> Tensor:
+        """Uniforms (R, N) of this epoch."""
+        shape, like = len(self._problem.X), self._problem.X
+        draws = [torch.rand(shape, generator=stream(seed, "sweep", self.epoch)) for seed in self._problem.seeds]
+        return torch.stack(draws).to(like)
+
+
+@contextmanager
+def evaluating(method: Method) -> Iterator[None]:
+    """Put the method's networks into evaluation mode for a while."""
+    for net in method.networks().values():
+        net.eval()
+    try:
+        yield
+    finally:
+        for net in method.networks().values():
+            net.train()

@@ -1,0 +1,358 @@
+"""The engine: the only training loop.
+
+Data live on the device and batches are index slices of them. Runs (seeds, folds, ensemble members) are the leading
+axis of every tensor, and one is no special case. A step reads nothing from the host, so that on CUDA it is captured
+once per phase and replayed.
+"""
+
+import copy
+import dataclasses
+import signal
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from candidly import store
+from candidly.batches import Batch, Sweep
+from candidly.cleaning import Cleaner
+from candidly.methods.base import Method
+from candidly.model import Model, builder, describe, fingerprint, network_tensors
+from candidly.nets import Factory
+from candidly.optim import Adam, Optimiser, Sgd, schedule
+from candidly.problem import Problem
+
+_EAGER_STEPS = 3  # of each phase, before its step is captured
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How long and with which optimiser to train.
+
+    Attributes
+    ----------
+    name : str
+        Shown in results.
+    epochs : int
+        Passes over the training rows.
+    batch_size : int or None
+        None is the paper's choice: 16 below 5000 training rows, otherwise 256.
+    optimiser : {"adam", "sgd"}
+        Adam with coupled L2 decay, or plain gradient descent.
+    schedule : {"one-cycle", "constant"}
+        The learning rate's course.
+    max_lr : float
+        Its maximum.
+    weight_decay : float
+        Adam's.
+
+    Examples
+    --------
+    >>> RECIPES["quick"].epochs
+    30
+    """
+
+    name: str = "uai2025"
+    epochs: int = 200
+    batch_size: int | None = None
+    optimiser: Literal["adam", "sgd"] = "adam"
+    schedule: Literal["one-cycle", "constant"] = "one-cycle"
+    max_lr: float = 0.01
+    weight_decay: float = 1e-4
+
+    def batch(self, sizes: list[int]) -> int:
+        """Return the batch size for runs with so many training rows."""
+        wished = self.batch_size or (16 if max(sizes) < 5000 else 256)
+        return min(wished, *sizes)
+
+
+RECIPES = {recipe.name: recipe for recipe in (Recipe(), Recipe("quick", epochs=30, batch_size=64))}
+
+
+class Training:
+    """All that one stacked fit holds. `step` is the part that is captured; `fit` drives it."""
+
+    def __init__(self, problem: Problem, method: Method, cleaner: Cleaner, recipe: Recipe, net: str | Factory):
+        self.cleaner, self.method, self.recipe = copy.copy(cleaner), copy.copy(method), recipe
+        self.y, self.original = problem.y, problem.sets
+        self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
+        self.method.setup(self.problem, builder(self.problem, net))
+        sizes = [len(rows) for rows in self.problem.rows]
+        size = recipe.batch(sizes)
+        self.steps = -(-max(sizes) // size)
+        self.batch = Batch(self.problem, self.cleaner, self.steps, size, self.method.noise + self.cleaner.noise)
+        self.sweep = Sweep(self.problem, self.method)
+        self.clock = torch.zeros(1, dtype=torch.int64, device=problem.X.device)
+        self.loss = torch.zeros(problem.runs, dtype=problem.X.dtype, device=problem.X.device)
+        self.optimisers = self._optimisers()
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
+        self.eager: Counter[Hashable] = Counter()
+        self.epoch = self.done = 0
+        self.history: dict[str, Tensor] = {}
+
+    def _optimisers(self) -> dict[str, Optimiser]:
+        rates, momenta = schedule(self.recipe.schedule, self.recipe.epochs * self.steps, self.recipe.max_lr)
+        trained = [self.method.trains(self.method.phase(epoch)) for epoch in range(self.recipe.epochs)]
+        optimisers: dict[str, Optimiser] = {}
+        for name, net in self.method.networks().items():
+            active = [any(net is one for one in nets) for nets in trained for _ in range(self.steps)]
+            if self.recipe.optimiser == "sgd":
+                optimisers[name] = Sgd(net, rates, momenta, active)
+            else:
+                optimisers[name] = Adam(net, rates, momenta, active, self.recipe.weight_decay)
+        return optimisers
+
+    def step(self, phase: Hashable) -> None:
+        """One minibatch of every run."""
+        self.batch.load()
+        loss = self.method.step(self.batch, phase)
+        nets = self.method.trains(phase)
+        active = [self.optimisers[name] for name, net in self.method.networks().items() if any(net is n for n in nets)]
+        grads = torch.autograd.grad(loss.sum(), [p for optimiser in active for p in optimiser.parameters])
+        with torch.no_grad():
+            for optimiser in active:
+                optimiser.update(grads[: len(optimiser.parameters)], self.clock)
+                grads = grads[len(optimiser.parameters) :]
+            self.method.after_step(self.batch, phase)
+            self.loss += loss
+            self.clock += 1
+            self.batch.tick += 1
+
+    def advance(self, phase: Hashable, capture: bool) -> None:
+        """Take a step: by replaying its graph if there is one, else eagerly, and capture it once it is warm."""
+        captured = self.graphs.get(phase)
+        if captured is not None:
+            captured.replay()
+            return
+        with _side_stream(self.clock.device):
+            self.step(phase)
+        self.eager[phase] += 1
+        if capture and self.eager[phase] == _EAGER_STEPS:
+            self.graphs[phase] = self._capture(phase)
+
+    def _capture(self, phase: Hashable) -> torch.cuda.CUDAGraph | None:
+        captured = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(captured):
+                self.step(phase)
+        except RuntimeError as error:
+            warnings.warn(f"the step cannot be captured as a CUDA graph, training goes on without: {error}", stacklevel=5)
+            return None
+        return captured
+
+    @torch.no_grad()
+    def begin_epoch(self, resumed: bool) -> None:
+        """Draw the order and calibrate; a resumed epoch was calibrated before it was interrupted."""
+        tick = self.batch.tick.clone()
+        self.sweep.epoch = self.epoch
+        self.batch.shuffle(self.epoch)
+        if resumed:
+            self.batch.tick.copy_(tick)
+        else:
+            self.loss.zero_()
+            self.cleaner.calibrate(lambda rows: self.sweep(self.method.predict, rows), self.epoch)
+
+    @torch.no_grad()
+    def end_epoch(self) -> None:
+        """Let the method finish the epoch, and record it."""
+        self.method.epoch_end(self.epoch, self.sweep)
+        for name, value in (self._facts() | self.cleaner.facts()).items():
+            row = value.detach().double().cpu().unsqueeze(0)
+            self.history[name] = torch.cat([self.history[name], row]) if name in self.history else row
+        self.epoch, self.done = self.epoch + 1, 0
+
+    def _facts(self) -> dict[str, Tensor]:
+        member, kept = self.problem.members, self.batch.kept
+        rows = member.sum(1)
+
+        def share(flags: Tensor) -> Tensor:
+            return (flags & member).sum(1) / rows
+
+        facts = {
+            "loss": self.loss / self.steps,
+            "mean_candidates": (kept.sum(-1) * member).sum(1) / rows,
+            "share_changed": share((kept != self.original).any(-1)),
+        }
+        if self.y is not None:
+            true = self.y.expand(self.problem.runs, -1)
+            facts["accuracy"] = share(self.batch.guess == true)
+            facts["true_kept"] = share(kept.gather(2, true.unsqueeze(-1)).squeeze(-1))
+        return facts
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that changes during training, by name."""
+        found = {f"method.{name}": value for name, value in self.method.state().items()}
+        found |= {f"cleaner.{name}": value for name, value in self.cleaner.state().items()}
+        found |= network_tensors(self.method)
+        for net, optimiser in self.optimisers.items():
+            found |= {f"optimiser.{net}.{name}": value for name, value in optimiser.state().items()}
+        own = {"tick": self.batch.tick, "kept": self.batch.kept, "guess": self.batch.guess}
+        own |= {"clock": self.clock, "loss": self.loss}
+        return found | {f"engine.{name}": value for name, value in own.items()}
+
+    def model(self, net: str | Factory) -> Model:
+        """Return what was learned."""
+        history = {name: value.numpy() for name, value in self.history.items()}
+        kept = self.batch.kept.cpu()
+        return Model(self.method, self.problem.without_rows(), net, self.recipe.name, history, kept)
+
+    def save(self, folder: Path, config: dict[str, Any]) -> None:
+        """Write a checkpoint."""
+        history = {f"history.{name}": value for name, value in self.history.items()}
+        store.write(folder, self.tensors() | history, {"config": config, "epoch": self.epoch, "done": self.done})
+
+    def resume(self, folder: Path, config: dict[str, Any]) -> None:
+        """Continue from a checkpoint of the same training, if the folder holds one."""
+        if not (folder / "state.json").exists():
+            return
+        tensors, facts = store.read(folder)
+        if facts["config"] != config:
+            changed = sorted(key for key in config if facts["config"].get(key) != config[key])
+            raise ValueError(
+                f"{folder} holds a checkpoint of another training (different: {', '.join(changed)}); "
+                "choose another folder or delete it"
+            )
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
+        self.history = {name.removeprefix("history."): tensors[name] for name in tensors if name.startswith("history.")}
+        self.epoch, self.done = facts["epoch"], facts["done"]
+
+
+def fit(
+    problem: Problem,
+    method: Method,
+    cleaner: Cleaner | None = None,
+    recipe: Recipe | str = "uai2025",
+    *,
+    net: str | Factory = "mlp",
+    device: str | torch.device = "auto",
+    graph: Literal["auto", "on", "off"] = "auto",
+    deterministic: bool = False,
+    checkpoint: str | Path | None = None,
+    every: int = 10,
+    progress: bool | None = None,
+) -> Model:
+    """Train a method, with or without a cleaner, on all runs of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        Rows, candidate sets and runs.
+    method : Method
+        What to train; it is copied, never changed.
+    cleaner : Cleaner, optional
+        What prunes candidate sets during training; None is the cleaner that changes nothing.
+    recipe : Recipe or str
+        How long and with which optimiser; a name from `RECIPES`.
+    net : str or callable
+        "linear", "mlp", "resnet9", or a factory that is called once per run and returns a module.
+    device : str
+        "auto" takes CUDA where there is one.
+    graph : {"auto", "on", "off"}
+        Whether to replay the step as a CUDA graph; "auto" does so on CUDA.
+    deterministic : bool
+        Make convolutions on CUDA repeatable to the bit, at some cost.
+    checkpoint : path, optional
+        A folder to save to every `every` epochs and on interrupt (Ctrl-C). If it already holds a checkpoint of the
+        same training, that is continued, and the result equals never having stopped, to the bit.
+    every : int
+        Epochs between checkpoints.
+    progress : bool, optional
+        Whether to show a bar over epochs; None does so on a terminal.
+
+    Returns
+    -------
+    Model
+        Predicts for all runs; `history` holds the record of every epoch.
+
+    Examples
+    --------
+    >>> from candidly.methods import Proden
+    >>> problem = Problem.of([[0.0], [0.1], [1.0], [0.9]], [[1, 0], [1, 1], [0, 1], [1, 1]], seeds=[0, 1])
+    >>> model = fit(problem, Proden(), recipe=Recipe(epochs=5), device="cpu")
+    >>> model.predict([[0.0], [1.0]]).shape
+    torch.Size([2, 2, 2])
+    """
+    recipe = find_recipe(recipe)
+    place = find_device(device)
+    training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
+    capture = graph == "on" or (graph == "auto" and place.type == "cuda")
+    folder = None if checkpoint is None else Path(checkpoint)
+    config: dict[str, Any] = {}
+    if folder is not None:
+        config = {"method": describe(method), "cleaner": describe(cleaner), "recipe": dataclasses.asdict(recipe)}
+        config |= {"net": describe(net), "problem": fingerprint(problem)}
+        training.resume(folder, config)
+    cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=not deterministic, deterministic=deterministic)
+    bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=None if progress is None else not progress)
+    with cudnn, bar, _interruptible() as interrupted:
+        while training.epoch < recipe.epochs:
+            phase = method.phase(training.epoch)
+            training.begin_epoch(resumed=training.done > 0)
+            for training.done in range(training.done, training.steps):
+                if interrupted:
+                    break
+                training.advance(phase, capture)
+            else:
+                training.end_epoch()
+                bar.update()
+            last = training.epoch == recipe.epochs
+            if folder is not None and (interrupted or last or (training.done == 0 and training.epoch % every == 0)):
+                training.save(folder, config)
+            if interrupted:
+                raise KeyboardInterrupt
+    return training.model(net)
+
+
+def find_recipe(recipe: Recipe | str) -> Recipe:
+    """Return a recipe by its name."""
+    if isinstance(recipe, str) and recipe not in RECIPES:
+        raise ValueError(f"unknown recipe {recipe!r}; use one of {', '.join(RECIPES)} or a Recipe")
+    return RECIPES[recipe] if isinstance(recipe, str) else recipe
+
+
+def find_device(device: str | torch.device) -> torch.device:
+    """Return the device a name stands for; "auto" is CUDA where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+@contextmanager
+def _side_stream(device: torch.device) -> Iterator[None]:
+    """Run on a stream of its own on CUDA, as steps that are to be captured must be warmed up."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Collect the first Ctrl-C in a list, so that it can be honoured between steps; a second one interrupts at once."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def note(number: int, frame: Any) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,36 @@
+"""One file per paper. `METHODS` maps the name used in commands and tables to the class."""
+
+from candidly.methods.base import Batch, Method, Sweep
+from candidly.methods.cavl import Cavl
+from candidly.methods.cc import Cc
+from candidly.methods.crosel import Crosel
+from candidly.methods.pop import Pop
+from candidly.methods.proden import Proden
+from candidly.methods.rc import Rc
+from candidly.methods.supervised import Supervised
+from candidly.methods.valen import Valen
+
+METHODS: dict[str, type[Method]] = {
+    "proden": Proden,
+    "rc": Rc,
+    "cc": Cc,
+    "cavl": Cavl,
+    "pop": Pop,
+    "valen": Valen,
+    "crosel": Crosel,
+}
+
+__all__ = [
+    "METHODS",
+    "Batch",
+    "Cavl",
+    "Cc",
+    "Crosel",
+    "Method",
+    "Pop",
+    "Proden",
+    "Rc",
+    "Supervised",
+    "Sweep",
+    "Valen",
+]

@@ -1,0 +1,43 @@
+"""CC: the classifier-consistent method.
+
+L. Feng, J. Lv, B. Han, M. Xu, G. Niu, X. Geng, B. An, M. Sugiyama, *Provably Consistent Partial-Label Learning*,
+NeurIPS 2020, section 4.
+
+It maximises the probability of the candidate set and keeps no weights:
+
+    (1)  −log Σ_{j∈S_i} p_ij  =  logsumexp(z_i) − logsumexp(z_i restricted to S_i)
+
+A cleaner restricts the set inside the loss, given the step's own probabilities without gradient.
+
+Deviations: none in the method. The network, the optimiser and its schedule are the shared recipe's.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from candidly.losses import candidate_nll
+from candidly.methods.base import Batch, OneNetwork
+from candidly.nets import BuildNet
+from candidly.problem import Problem
+
+
+@dataclass
+class Cc(OneNetwork):
+    """Classifier-consistent learning (CC); it has no hyper-parameters.
+
+    Examples
+    --------
+    >>> Cc()
+    Cc()
+    """
+
+    def setup(self, problem: Problem, build_net: BuildNet) -> None:
+        """Build the network."""
+        self.net = build_net()
+
+    def step(self, batch: Batch, phase: Hashable) -> Tensor:
+        """Equation (1)."""
+        z = self.net(batch.x)
+        return candidate_nll(z, batch.candidates(z.detach().softmax(-1)))

@@ -1,0 +1,124 @@
+"""CroSel: cross selection of confident pseudo-labels.
+
+S. Tian, H. Wei, Y. Wang, L. Feng, *CroSel: Cross Selection of Confident Pseudo Labels for Partial-Label Learning*,
+CVPR 2024.
+
+Two networks, independently initialised, warm up with CC. After every epoch each network's bank takes its softmax on
+all rows, and the argmax and maximum of the last 3 epochs are remembered. Selection of network k:
+
+    (1)  D_k = rows whose argmax is a candidate, the same in all 3 epochs, and whose mean maximum exceeds 0.9
+
+Network 1 trains on D_2 and network 2 on D_1. A step takes one batch of all rows and one batch cycled from the other
+network's selection (shuffled every epoch), with r the mean of both networks' selected fractions:
+
+    (2)  CE(the other network's label, p) on the selected batch, 0 if nothing is selected
+    (3)  λ_cr · (1 − r) · L_soft on the batch of all rows
+
+For vectors, L_soft = CE(norm_K(the other network's bank), p). For images there are two views: the target of one is
+norm_K of the same network's current softmax on the other, without gradient, and L_soft is the CE on their MixUp with
+weight max(b, 1−b), b ~ Beta(0.75, 0.75). K are the candidates given the mean of all these probabilities.
+The prediction is the mean of both networks' softmaxes.
+
+Deviations: λ_cr is 2 (the conformal-cleaning paper's; the authors use 1, and 4 for CIFAR-10 with q = .5). Warm-up
+epochs count within the recipe and use its schedule. A view is a random flip and a shift by up to 4 pixels.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from candidly.augment import NOISE_PER_VIEW, flip_crop
+from candidly.losses import NOISE_PER_GAMMA, candidate_nll, log_dirichlet_sample, masked_softmax, soft_ce
+from candidly.methods.base import Batch, Method, Sweep
+from candidly.nets import BuildNet
+from candidly.problem import Problem
+
+
+@dataclass
+class Crosel(Method):
+    """Cross selection (CroSel): `warmup` epochs of CC, the `confidence` a selection needs, the weight `lambda_cr`.
+
+    Examples
+    --------
+    >>> Crosel(lambda_cr=1.0).confidence
+    0.9
+    """
+
+    warmup: int = 10
+    confidence: float = 0.9
+    lambda_cr: float = 2.0
+
+    def setup(self, problem: Problem, build_net: BuildNet) -> None:
+        """Build both networks, empty banks and an empty selection."""
+        self.first, self.second = build_net(), build_net()
+        self.problem, new, (runs, n, classes) = problem, problem.X.new_zeros, problem.sets.shape
+        self.bank = new(runs, n, 2, classes)  # last epoch's log-softmax; the third axis is the network
+        self.labels, self.maxima = new(runs, n, 2, 3, dtype=torch.int64) - 1, new(runs, n, 2, 3)
+        self.pool, self.count = new(runs, n, 2, dtype=torch.int64), new(runs, 2, dtype=torch.int64)
+        self.cursor, self.fraction = new(1, dtype=torch.int64), new(runs)
+        self.images = problem.X.ndim == 4
+        self.noise = 2 * NOISE_PER_VIEW + 2 * NOISE_PER_GAMMA + 2 if self.images else 0
+
+    def phase(self, epoch: int) -> Hashable:
+        """Warm-up, then main."""
+        return "warm-up" if epoch < self.warmup else "main"
+
+    def step(self, batch: Batch, phase: Hashable) -> Tensor:
+        """Equations (2) and (3)."""
+        if self.images and phase == "main":
+            soft = self._mixed_views(batch)
+        else:
+            z = torch.stack([self.first(batch.x), self.second(batch.x)])
+            kept = batch.candidates(z.detach().softmax(-1).mean(0))
+            if phase == "warm-up":
+                return candidate_nll(z, kept).sum(0)
+            bank = batch.take(self.bank).movedim(2, 0).flip(0)  # the other network's
+            soft = soft_ce(masked_softmax(bank, kept), z).sum(0)
+        return self._selected(batch) + self.lambda_cr * (1 - self.fraction) * soft  # (3)
+
+    def _selected(self, batch: Batch) -> Tensor:
+        """Equation (2), summed over both networks."""
+        position = self.cursor + torch.arange(batch.rows.shape[1], device=self.cursor.device)
+        self.cursor += batch.rows.shape[1]
+        total = torch.zeros_like(self.fraction)
+        for net, other in ((self.first, 1), (self.second, 0)):
+            count = self.count[:, other, None]
+            rows = self.pool[:, :, other].gather(1, position % count.clamp_min(1))
+            label = self.labels[:, :, other, -1].gather(1, rows).clamp_min(0)
+            log_p = net(batch.inputs(rows)).log_softmax(-1).gather(-1, label.unsqueeze(-1)).squeeze(-1)
+            total = total - torch.where(count > 0, log_p, 0.0).mean(-1)
+        return total
+
+    def _mixed_views(self, batch: Batch) -> Tensor:
+        """L_soft for images."""
+        u, B = batch.noise(self.noise), batch.rows.shape[1]
+        u1, u2, u_beta, u_order = u.split([NOISE_PER_VIEW, NOISE_PER_VIEW, 2 * NOISE_PER_GAMMA, 2], -1)
+        x = torch.cat([flip_crop(batch.x, u1), flip_crop(batch.x, u2)], 1)
+        with torch.no_grad():
+            z = torch.stack([self.first(x), self.second(x)])
+        kept = batch.candidates(z.softmax(-1).unflatten(2, (2, B)).mean((0, 2))).repeat(1, 2, 1)
+        target = masked_softmax(z.roll(B, 2), kept)
+        b = log_dirichlet_sample(u.new_full((len(u), 2), 0.75), u_beta[:, 0]).exp().amax(-1)  # max(b, 1−b)
+        order = u_order.flatten(1).argsort(1)
+        x = torch.lerp(x.gather(1, order[..., None, None, None].expand_as(x)), x, b.view(-1, 1, 1, 1, 1))
+        target = torch.lerp(target.gather(2, order[None, ..., None].expand_as(target)), target, b.view(-1, 1, 1))
+        return soft_ce(target[0], self.first(x)) + soft_ce(target[1], self.second(x))
+
+    def epoch_end(self, epoch: int, sweep: Sweep) -> None:
+        """Fill the banks and select by equation (1)."""
+        self.bank.copy_(torch.stack([sweep(self.first), sweep(self.second)], 2).log_softmax(-1))
+        top, label = self.bank.max(-1, keepdim=True)
+        self.labels.copy_(torch.cat([self.labels[..., 1:], label], -1))
+        self.maxima.copy_(torch.cat([self.maxima[..., 1:], top.exp()], -1))
+        steady = (self.labels == label).all(-1) & (self.maxima.mean(-1) > self.confidence)
+        member = self.problem.members.unsqueeze(-1)
+        selected = steady & self.problem.sets.gather(2, label.squeeze(-1)) & member  # (1)
+        self.pool.copy_(torch.where(selected, sweep.noise().unsqueeze(-1), 2.0).argsort(1))
+        self.count.copy_(selected.sum(1))
+        self.fraction.copy_((self.count / member.sum(1)).mean(1))
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Return the mean of both softmaxes."""
+        return torch.stack([self.first(x), self.second(x)]).softmax(-1).mean(0)

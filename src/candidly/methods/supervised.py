@@ -1,0 +1,39 @@
+"""Supervised: plain regression onto the labels, the network behind instance-dependent candidate sets.
+
+The loss is the mean squared error between the softmax and the label weights, over rows and classes; the weights are
+uniform on the candidates, hence one-hot where a row has a single candidate, its true label.
+
+N. Xu, C. Qiao, X. Geng, M. Zhang, *Instance-Dependent Partial Label Learning*, NeurIPS 2021, generate candidate sets
+from such a network; see `candidly.corrupt`.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from candidly.losses import uniform_weights
+from candidly.methods.base import Batch, OneNetwork
+from candidly.nets import BuildNet
+from candidly.problem import Problem
+
+
+@dataclass
+class Supervised(OneNetwork):
+    """Least squares on the softmax; it has no hyper-parameters.
+
+    Examples
+    --------
+    >>> Supervised()
+    Supervised()
+    """
+
+    def setup(self, problem: Problem, build_net: BuildNet) -> None:
+        """Build the network."""
+        self.net = build_net()
+
+    def step(self, batch: Batch, phase: Hashable) -> Tensor:
+        """Mean squared error over rows and classes."""
+        p = self.net(batch.x).softmax(-1)
+        target = uniform_weights(batch.candidates(p.detach()), p.dtype)
+        return (p - target).square().mean((-2, -1))

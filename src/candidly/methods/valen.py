@@ -1,0 +1,122 @@
+"""VALEN: variational label enhancement.
+
+N. Xu, C. Qiao, X. Geng, M. Zhang, *Instance-Dependent Partial Label Learning*, NeurIPS 2021.
+
+A classifier f (logits z, probabilities p, features φ), an encoder g that starts as f's copy (logits a) and a decoder.
+Warm-up epochs of PRODEN on f give weights o; then d ← o, and each row is joined with its k nearest neighbours on φ:
+A_ij = 1/(k+1) for i's neighbours and for i itself. Afterwards every minibatch B takes one step on
+
+    (1)  s = norm_S(softmax a) + 0.01, the normaliser without gradient;   t ~ Dir(s), reparameterised
+    (2)  L_rec = c_x·MSE(dec(t), x) + 0.01·BCE(sigmoid t, S) + MSE(rowsoftmax(sigmoid(t tᵀ)), A[B, B])
+    (3)  L_a = mean KL(Dir(α) ‖ Dir(1)),   α = clip(exp(a/4), 0.01, 30)
+    (4)  L_d = CE(o, softmax a),   L_o = CE(d, p)
+    (5)  L_rec + β·L_a + γ·L_d + θ·L_o
+
+and then updates, with K_i the candidates given p (S_i without a cleaner),
+
+    (6)  d ← c·norm_K(t) + (1 − c)·o,   then   o ← norm_K(p)
+
+Deviations. The supports 1[o>0], 1[d>0] of the paper are S, which they equal but for underflow: a cleaner's decision
+restricts the new targets and can be revoked at the next visit. Warm-up epochs count within the recipe and use its
+schedule. β, γ and c_x default to the paper's values for tabular data: (0.1, 5) suit instance-dependent MNIST-like sets,
+(0.1, 10) random flips and, with c = 0.2, CIFAR-10, and c_x = 0.01 images and large tables. The published conformal
+experiments set β, γ, θ, c and c_x to 1. t's gradient is the path-wise one described in `losses.log_gamma_sample`.
+"""
+
+import copy
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from candidly import losses
+from candidly.methods.base import Batch, OneNetwork, Sweep
+from candidly.nets import BuildNet
+from candidly.neighbours import nearest
+from candidly.problem import Problem
+
+
+@dataclass
+class Valen(OneNetwork):
+    """Variational label enhancement (VALEN).
+
+    Parameters
+    ----------
+    warmup : int
+        Epochs of PRODEN before the graph is built.
+    k : int
+        Neighbours per row.
+    beta, gamma, theta : float
+        Weights of L_a, L_d and L_o in (5).
+    c : float
+        Share of the sample t in (6).
+    c_x : float
+        Weight of the reconstruction of x in (2).
+
+    Examples
+    --------
+    >>> Valen(beta=1, gamma=1).warmup
+    10
+    """
+
+    warmup: int = 10
+    k: int = 3
+    beta: float = 0.01
+    gamma: float = 20.0
+    theta: float = 1.0
+    c: float = 1.0
+    c_x: float = 1.0
+
+    def setup(self, problem: Problem, build_net: BuildNet) -> None:
+        """Build f, g and the decoder."""
+        self.net = build_net(features=True)
+        self.encoder = copy.deepcopy(self.net)
+        self.decoder = build_net("decoder", inputs=problem.num_classes, outputs=problem.X[0].numel())
+        self.o = losses.uniform_weights(problem.sets, problem.X.dtype)
+        self.d = self.o.clone()
+        self.graph = torch.full((problem.runs, len(problem.X), self.k), -1, device=self.o.device)
+        self.rows = problem.rows
+        self.noise = problem.num_classes * losses.NOISE_PER_GAMMA
+
+    def phase(self, epoch: int) -> Hashable:
+        """Warm-up, then main."""
+        return "warm-up" if epoch < self.warmup else "main"
+
+    def trains(self, phase: Hashable) -> Sequence[nn.Module]:
+        """Warm-up reaches f alone."""
+        return [self.net] if phase == "warm-up" else [self.net, self.encoder, self.decoder]
+
+    def step(self, batch: Batch, phase: Hashable) -> Tensor:
+        """Equations (1) to (6)."""
+        z, o = self.net(batch.x), batch.take(self.o)
+        kept = batch.candidates(z.detach().softmax(-1))
+        batch.put(self.o, losses.masked_softmax(z.detach(), kept))  # (6), as PRODEN in the warm-up
+        if phase == "warm-up":
+            return losses.soft_ce(o, z)
+        a, d = self.encoder(batch.x), batch.take(self.d)
+        inside = a.masked_fill(~batch.S, -torch.inf)
+        s = (inside - inside.logsumexp(-1, keepdim=True).detach()).exp() + 0.01  # (1)
+        log_t = losses.log_dirichlet_sample(s, batch.noise(self.noise))
+        l_a = losses.dirichlet_kl_to_uniform((a / 4).exp().clamp(0.01, 30)).mean(-1)  # (3)
+        l_d, l_o = losses.soft_ce(o, a), losses.soft_ce(d, z)  # (4)
+        batch.put(self.d, self.c * losses.masked_softmax(log_t.detach(), kept) + (1 - self.c) * o)  # (6)
+        return self._reconstruction(batch, log_t.exp()) + self.beta * l_a + self.gamma * l_d + self.theta * l_o  # (5)
+
+    def _reconstruction(self, batch: Batch, t: Tensor) -> Tensor:
+        """Equation (2)."""
+        x = (self.decoder(t) - batch.x.flatten(2)).square().mean((-2, -1))
+        sets = F.binary_cross_entropy_with_logits(t, batch.S.to(t.dtype), reduction="none").mean((-2, -1))
+        joined = (batch.take(self.graph).unsqueeze(-2) == batch.rows[:, None, :, None]).any(-1)
+        adjacency = (joined + torch.eye(t.shape[1], dtype=t.dtype, device=t.device)) / (self.k + 1)
+        affinity = (t @ t.mT).sigmoid().softmax(-1)
+        return self.c_x * x + 0.01 * sets + (affinity - adjacency).square().mean((-2, -1))
+
+    def epoch_end(self, epoch: int, sweep: Sweep) -> None:
+        """After the warm-up, start d and build the graph among each run's own rows."""
+        if epoch == self.warmup - 1:
+            self.d.copy_(self.o)
+            features = sweep(self.net.features)  # type: ignore[arg-type]
+            for run, rows in enumerate(self.rows):
+                self.graph[run, rows] = rows[nearest(features[run, rows], self.k)]

@@ -1,0 +1,285 @@
+"""Measures of predictions, prediction sets and cleaned candidate sets.
+
+Every function takes tensors whose last axes are rows and classes, (..., N, C), with any leading axes, such as runs, in
+front; labels are (..., N). Leading axes broadcast, so one S (N, C) or y (N,) serves all runs. The result has the
+leading shape: one number per run, or a 0-dimensional tensor where there is none. A label outside 0 … C−1, such as that
+of a class unknown in training, is never predicted and in no set.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "accuracy",
+    "approximated_accuracy",
+    "calibration_error",
+    "coverage",
+    "covering_rate",
+    "pruning_coverage",
+    "pruning_error",
+    "pruning_f",
+    "set_size",
+]
+
+
+def accuracy(p: Tensor, y: Tensor) -> Tensor:
+    """Share of rows whose most probable class is the true one.
+
+    Parameters
+    ----------
+    p : Tensor, shape (..., N, C)
+        Probabilities (or logits: only their order counts).
+    y : Tensor of int, shape (..., N)
+        True labels.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.9, 0.1], [0.4, 0.6]])
+    >>> accuracy(p, torch.tensor([0, 0]))
+    tensor(0.5000)
+    """
+    _check_labels(p, y)
+    return _mean(p.argmax(dim=-1) == y)
+
+
+def covering_rate(p: Tensor, S: Tensor) -> Tensor:
+    """Share of rows whose most probable class is a candidate.
+
+    The covering rate of Wang et al., ICLR 2025: it needs no true labels, so it can choose a model on held-out rows.
+
+    Parameters
+    ----------
+    p : Tensor, shape (..., N, C)
+        Probabilities.
+    S : Tensor of bool, shape (..., N, C)
+        Candidates.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    >>> S = torch.tensor([[True, True, False], [True, True, False]])
+    >>> covering_rate(p, S)
+    tensor(0.5000)
+    """
+    return _mean(_at(S, p.argmax(dim=-1)))
+
+
+def approximated_accuracy(p: Tensor, S: Tensor) -> Tensor:
+    """Mean of p, renormalised on the candidates, at the most probable class; 0 where that is no candidate.
+
+    The approximated accuracy of Wang et al., ICLR 2025: mean of norm_S(p) at argmax p with
+    norm_S(p)_j = S_j p_j / Σ_k S_k p_k. It needs no true labels.
+
+    Parameters
+    ----------
+    p : Tensor, shape (..., N, C)
+        Probabilities.
+    S : Tensor of bool, shape (..., N, C)
+        Candidates.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.6, 0.2, 0.2], [0.1, 0.3, 0.6]])
+    >>> S = torch.tensor([[True, True, False], [True, True, False]])
+    >>> approximated_accuracy(p, S)
+    tensor(0.3750)
+    """
+    p = _at_least_single(p)
+    top, best = p.max(dim=-1)
+    inside = _at(S, best)
+    # Candidates can all underflow to 0, but then the best class is none of them: divide by 1 there instead of by 0.
+    mass = torch.where(inside, (p * S).sum(dim=-1), 1)
+    return torch.where(inside, top / mass, 0).mean(dim=-1)
+
+
+def coverage(sets: Tensor, y: Tensor) -> Tensor:
+    """Share of rows whose set holds the true label.
+
+    Parameters
+    ----------
+    sets : Tensor of bool, shape (..., N, C)
+        Prediction sets or candidates.
+    y : Tensor of int, shape (..., N)
+        True labels.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> coverage(torch.tensor([[True, True], [True, False]]), torch.tensor([1, 1]))
+    tensor(0.5000)
+    """
+    _check_labels(sets, y)
+    return _mean(_at(sets, y))
+
+
+def set_size(sets: Tensor) -> Tensor:
+    """Mean number of classes in a set.
+
+    Parameters
+    ----------
+    sets : Tensor of bool, shape (..., N, C)
+        Prediction sets or candidates.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> set_size(torch.tensor([[True, True], [True, False]]))
+    tensor(1.5000)
+    """
+    return _mean(sets.sum(dim=-1))
+
+
+def pruning_error(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
+    """Share of rows whose true label was removed.
+
+    Parameters
+    ----------
+    before, after : Tensor of bool, shape (..., N, C)
+        Candidates before and after cleaning.
+    y : Tensor of int, shape (..., N)
+        True labels.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> before = torch.tensor([[True, True], [True, True]])
+    >>> after = torch.tensor([[True, False], [True, True]])
+    >>> pruning_error(before, after, torch.tensor([1, 0]))
+    tensor(0.5000)
+    """
+    _check_labels(before, y)
+    return _mean(_at(before & ~after, y))
+
+
+def pruning_coverage(before: Tensor, after: Tensor) -> Tensor:
+    """Share of the removable labels that were removed: removed / Σ_i (|S_i| − 1), or 0 if none could go.
+
+    Parameters
+    ----------
+    before, after : Tensor of bool, shape (..., N, C)
+        Candidates before and after cleaning.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> before = torch.tensor([[True, True, True], [True, True, False]])
+    >>> after = torch.tensor([[True, False, False], [True, True, False]])
+    >>> pruning_coverage(before, after)
+    tensor(0.6667)
+    """
+    removed = (before & ~after).sum(dim=(-2, -1))
+    removable = before.sum(dim=(-2, -1)) - before.shape[-2]
+    return removed / removable.clamp(min=1)
+
+
+def pruning_f(before: Tensor, after: Tensor, y: Tensor, beta: float = 0.5) -> Tensor:
+    """F-measure of a cleaning: (1 + β²)·P·R / (β²·P + R) with P = 1 − pruning error and R = pruning coverage.
+
+    The measure of He et al., ICLR 2024, with β = 0.5, which weighs a lost true label more than a label left standing.
+    It is 0 where P and R are both 0.
+
+    Parameters
+    ----------
+    before, after : Tensor of bool, shape (..., N, C)
+        Candidates before and after cleaning.
+    y : Tensor of int, shape (..., N)
+        True labels.
+    beta : float, default 0.5
+        Weight of R against P, above 0.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> before = torch.tensor([[True, True], [True, True]])
+    >>> after = torch.tensor([[True, False], [True, True]])
+    >>> pruning_f(before, after, torch.tensor([0, 0]))
+    tensor(0.8333)
+    """
+    if not beta > 0:
+        raise ValueError(f"beta is {beta}; pass a number above 0")
+    P, R = 1 - pruning_error(before, after, y), pruning_coverage(before, after)
+    below = beta**2 * P + R
+    return (1 + beta**2) * P * R / torch.where(below > 0, below, 1)
+
+
+def calibration_error(p: Tensor, y: Tensor, bins: int = 15) -> Tensor:
+    """Measure the expected calibration error of the most probable class.
+
+    Rows are put into equal-width bins ((b − 1)/B, b/B] by the probability of their most probable class; the error is
+    Σ_b (n_b / N)·|accuracy in b − mean probability in b| (Guo et al., ICML 2017).
+
+    Parameters
+    ----------
+    p : Tensor, shape (..., N, C)
+        Probabilities.
+    y : Tensor of int, shape (..., N)
+        True labels.
+    bins : int, default 15
+        Number of bins B.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.75, 0.25], [0.25, 0.75]])
+    >>> calibration_error(p, torch.tensor([0, 0]))
+    tensor(0.2500)
+    """
+    if bins < 1:
+        raise ValueError(f"bins is {bins}; pass at least 1")
+    _check_labels(p, y)
+    top, best = _at_least_single(p).max(dim=-1)
+    index = ((top * bins).ceil() - 1).clamp(0, bins - 1)
+    # A sum over a one-hot axis rather than scatter_add, which is not deterministic on CUDA.
+    member = index.unsqueeze(-1) == torch.arange(bins, device=p.device)
+    gap = (best == y).to(top.dtype) - top
+    return (gap.unsqueeze(-1) * member).sum(dim=-2).abs().sum(dim=-1) / p.shape[-2]
+
+
+def _check_labels(rows: Tensor, y: Tensor) -> None:
+    """Refuse labels, such as a column (N, 1), that would silently broadcast against the rows."""
+    if y.ndim == 0 or y.shape[-1] != rows.shape[-2]:
+        raise ValueError(f"labels of shape {tuple(y.shape)} for rows of shape {tuple(rows.shape)}; pass (..., N)")
+
+
+def _at(sets: Tensor, index: Tensor) -> Tensor:
+    """Whether each row's set holds the row's class; unlike gather, it broadcasts."""
+    return (sets & (index.unsqueeze(-1) == torch.arange(sets.shape[-1], device=sets.device))).any(dim=-1)
+
+
+def _mean(values: Tensor) -> Tensor:
+    return values.float().mean(dim=-1)
+
+
+def _at_least_single(p: Tensor) -> Tensor:
+    """Half precision would round the sums over rows."""
+    return p.to(torch.promote_types(p.dtype, torch.float32))

@@ -1,0 +1,152 @@
+"""What a fit returns: networks that predict for every run, the history, and the candidate sets that were kept."""
+
+import copy
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from candidly import store
+from candidly.batches import evaluating, scaled
+from candidly.methods import METHODS
+from candidly.methods.base import Method
+from candidly.nets import BuildNet, Factory, build
+from candidly.problem import Problem, stream
+
+_PREDICT_NUMBERS = 2**24  # how many numbers of input one block of a prediction may hold
+
+
+def builder(problem: Problem, net: str | Factory) -> BuildNet:
+    """Return the function that a method builds its networks with; each one it builds has weights of its own."""
+    built = 0
+
+    def build_net(name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False) -> nn.Module:
+        nonlocal built
+        generators = [stream(seed, "network", built) for seed in problem.seeds]
+        built += 1
+        if name is None:
+            network = build(net, tuple(problem.X.shape[1:]), problem.num_classes, generators, features)
+        else:
+            network = build(name, (inputs,), outputs, generators)
+        return network.to(problem.X)
+
+    return build_net
+
+
+def network_tensors(method: Method) -> dict[str, Tensor]:
+    """Parameters and buffers of all networks, by name."""
+    nets = method.networks().items()
+    return {f"net.{name}.{key}": value for name, net in nets for key, value in net.state_dict().items()}
+
+
+def describe(part: Any) -> Any:
+    """Describe a method, cleaner, network or setting in JSON types; arrays by their hash."""
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        values = {field.name: describe(getattr(part, field.name)) for field in dataclasses.fields(part)}
+        return {"name": type(part).__name__.lower(), **values}
+    if isinstance(part, np.ndarray | Tensor | list | tuple):
+        array = np.ascontiguousarray(part)
+        return f"{array.dtype}{list(array.shape)}:{hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
+    if part is None or isinstance(part, str | int | float):
+        return part
+    return getattr(part, "__qualname__", type(part).__qualname__)
+
+
+def fingerprint(problem: Problem) -> str:
+    """Hash everything a problem holds."""
+    parts = {name: describe(value) for name, value in vars(problem).items() if isinstance(value, Tensor)}
+    rows = [describe(rows) for rows in problem.rows]
+    return store.digest(parts | {"rows": rows, "seeds": list(problem.seeds)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """R trained models, one per run.
+
+    Attributes
+    ----------
+    method : Method
+        The trained copy of the method, with its networks.
+    problem : Problem
+        The problem's shape and scaling, without its rows.
+    net : str or callable
+        What networks were built with.
+    recipe : str
+        Name of the recipe.
+    history : dict of arrays (epochs, R)
+        loss, mean_candidates and share_changed; alpha and threshold with a conformal cleaner; accuracy and true_kept,
+        over the training rows and in training mode, when true labels were given.
+    kept : Tensor of bool (R, N, C)
+        The candidates of each training row as the method last saw them; other rows keep their original ones.
+    """
+
+    method: Method
+    problem: Problem
+    net: str | Factory
+    recipe: str
+    history: Mapping[str, np.ndarray[Any, Any]]
+    kept: Tensor
+
+    @torch.no_grad()
+    def predict(self, X: Any) -> Tensor:
+        """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
+        like = self.problem.X
+        rows = torch.as_tensor(np.asarray(X)).to(like.dtype)
+        if rows.shape[1:] != like.shape[1:]:
+            shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
+            raise ValueError(f"rows of X have shape {shapes}; give the same features")
+        runs = len(self.problem.seeds)
+        parts = []
+        with evaluating(self.method):
+            for part in rows.split(max(1, _PREDICT_NUMBERS // (runs * max(1, like[:1].numel())))):
+                x = part.to(like.device).expand(runs, *part.shape)
+                parts.append(self.method.predict(scaled(x, self.problem)).cpu())
+        return torch.cat(parts, 1)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to a folder: one safetensors file and one JSON file."""
+        tensors = network_tensors(self.method) | {"kept": self.kept}
+        tensors |= {f"history.{name}": torch.from_numpy(value) for name, value in self.history.items()}
+        if self.problem.scale is not None and self.problem.shift is not None:
+            tensors |= {"shift": self.problem.shift, "scale": self.problem.scale}
+        facts = {
+            "method": describe(self.method),
+            "net": describe(self.net),
+            "own_net": callable(self.net),
+            "recipe": self.recipe,
+            "seeds": list(self.problem.seeds),
+            "classes": list(self.problem.classes),
+            "shape": list(self.problem.X.shape[1:]),
+            "dtype": str(self.problem.X.dtype).removeprefix("torch."),
+        }
+        store.write(folder, tensors, facts, stem="model")
+
+    @classmethod
+    def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> "Model":
+        """Read a model; `net` and `method` are needed when they were the user's own."""
+        tensors, facts = store.read(folder, stem="model")
+        if facts["own_net"] and net is None:
+            raise ValueError(f"this model uses the network {facts['net']!r} of your own; pass load(..., net=factory)")
+        arguments = dict(facts["method"])
+        name = arguments.pop("name")
+        if method is None and name not in METHODS:
+            raise ValueError(f"this model uses the method {name!r} of your own; pass load(..., method=...)")
+        method = METHODS[name](**arguments) if method is None else copy.copy(method)
+        classes = tuple(facts["classes"])
+        X = torch.zeros(2, *facts["shape"], dtype=getattr(torch, facts["dtype"]))
+        S = torch.ones(2, len(classes), dtype=torch.bool)
+        seeds = tuple(facts["seeds"])
+        rows = (torch.arange(2),) * len(seeds)
+        scaling = {"shift": tensors.get("shift"), "scale": tensors.get("scale")}
+        problem = Problem(X, S, rows, seeds, classes=classes, **scaling)
+        network = net if net is not None else facts["net"]
+        method.setup(problem, builder(problem, network))
+        for key, value in network_tensors(method).items():
+            value.copy_(tensors[key])
+        history = {key[8:]: value.numpy() for key, value in tensors.items() if key.startswith("history.")}
+        return cls(method, problem.without_rows(), network, facts["recipe"], history, tensors["kept"])

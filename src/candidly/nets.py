@@ -1,0 +1,254 @@
+"""Stacked networks: R independent networks evaluated together, from inputs (R, B, ...) to logits (R, B, C).
+
+Multi-layer perceptrons are stacked by batched matrix products; convolutional networks and users' own modules are kept
+as one module per run. Each run's initial weights come from its own generator, so that a run starts with the same
+weights alone and beside others.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Factory = Callable[[], nn.Module]
+
+HIDDEN, DEPTH, FEATURES = 300, 3, 128
+_EPSILON, _MOMENTUM = 1e-5, 0.1
+
+
+class Linear(nn.Module):
+    """R linear layers, initialised as torch.nn.Linear is unless `gain` asks for Xavier-normal weights."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], xavier: bool = False):
+        super().__init__()
+        if xavier:
+            spread = (2 / (inputs + outputs)) ** 0.5
+            weights = [torch.randn(inputs, outputs, generator=g) * spread for g in generators]
+            biases = [torch.full((1, outputs), 0.01) for _ in generators]
+        else:
+            bound = inputs**-0.5
+            weights = [(torch.rand(inputs, outputs, generator=g) * 2 - 1) * bound for g in generators]
+            biases = [(torch.rand(1, outputs, generator=g) * 2 - 1) * bound for g in generators]
+        self.weight, self.bias = nn.Parameter(torch.stack(weights)), nn.Parameter(torch.stack(biases))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (R, B, inputs) to (R, B, outputs)."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class _Normalise(torch.autograd.Function):
+    """Batch normalisation over the rows of each run, with the closed form of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean = x.mean(1, keepdim=True)
+        centred = x - mean
+        variance = centred.square().mean(1, keepdim=True)
+        inverse = (variance + _EPSILON).rsqrt()
+        standard = centred.mul_(inverse)
+        ctx.save_for_backward(standard, inverse, weight)
+        ctx.mark_non_differentiable(mean, variance)
+        return torch.addcmul(bias, standard, weight), mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gradient = grads[0]
+        standard, inverse, weight = ctx.saved_tensors
+        rows = gradient.shape[1]
+        to_bias = gradient.sum(1, keepdim=True)
+        to_weight = (gradient * standard).sum(1, keepdim=True)
+        to_x = torch.addcmul(gradient - to_bias / rows, standard, to_weight, value=-1 / rows).mul_(weight * inverse)
+        return to_x, to_weight, to_bias
+
+
+class BatchNorm(nn.Module):
+    """R batch normalisations; training and running statistics as in torch.nn.BatchNorm1d."""
+
+    running_mean: Tensor
+    running_variance: Tensor
+
+    def __init__(self, width: int, runs: int):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(runs, 1, width)), nn.Parameter(torch.zeros(runs, 1, width))
+        self.register_buffer("running_mean", torch.zeros(runs, 1, width))
+        self.register_buffer("running_variance", torch.ones(runs, 1, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (R, B, width) over B in training mode, by the running statistics in evaluation mode."""
+        if not self.training:
+            factor = self.weight * (self.running_variance + _EPSILON).rsqrt()
+            return torch.addcmul(self.bias - self.running_mean * factor, x, factor)
+        rows = x.shape[1]
+        out, mean, variance = _Normalise.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, _MOMENTUM)
+            self.running_variance.lerp_(variance * (rows / max(rows - 1, 1)), _MOMENTUM)
+        return out  # type: ignore[no-any-return]
+
+
+class Mlp(nn.Module):
+    """d-300-300-300-C, each hidden layer Linear → ReLU → BatchNorm; with `features` d-300-300-300-128-C."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], features: bool = False):
+        super().__init__()
+        widths = [inputs] + [HIDDEN] * DEPTH
+        pairs = zip(widths[:-1], widths[1:], strict=True)
+        self.hidden = nn.ModuleList(Linear(a, b, generators) for a, b in pairs)
+        self.norms = nn.ModuleList(BatchNorm(HIDDEN, len(generators)) for _ in range(DEPTH))
+        self.project = Linear(HIDDEN, FEATURES, generators) if features else nn.Identity()
+        self.head = Linear(FEATURES if features else HIDDEN, outputs, generators)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Map to what the head reads."""
+        h = x.flatten(2)
+        for linear, norm in zip(self.hidden, self.norms, strict=True):
+            h = norm(linear(h).relu())
+        return self.project(h)  # type: ignore[no-any-return]
+
+    def features(self, x: Tensor) -> Tensor:
+        """Map to the L2-normalised features φ, (R, B, 128)."""
+        return F.normalize(self.embed(x), dim=-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map to logits."""
+        return self.head(self.embed(x))  # type: ignore[no-any-return]
+
+
+class LinearNet(nn.Module):
+    """A linear classifier: multinomial logistic regression."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator]):
+        super().__init__()
+        self.head = Linear(inputs, outputs, generators)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map to logits."""
+        return self.head(x.flatten(2))  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """VALEN's decoder, Linear(C, D)-ReLU-Linear(D, D), Xavier-normal weights and biases of 0.01."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator]):
+        super().__init__()
+        self.first = Linear(inputs, outputs, generators, xavier=True)
+        self.second = Linear(outputs, outputs, generators, xavier=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (R, B, C) to (R, B, D)."""
+        return self.second(self.first(x).relu())  # type: ignore[no-any-return]
+
+
+def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
+    layers = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
+
+
+class Resnet9(nn.Module):
+    """One ResNet-9 for colour images whose sides are multiples of 32 (METHODS: 64, 128, 256, 512 and 1028 channels)."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, features: bool = False):
+        super().__init__()
+        if len(shape) != 3 or shape[1] % 32 or shape[2] % 32:
+            raise ValueError(f"resnet9 reads (channels, 32k, 32k) images but rows have shape {shape}; use net='mlp'")
+        self.stem = nn.Sequential(_conv(shape[0], 64), _conv(64, 128, pool=True))
+        self.residual1 = nn.Sequential(_conv(128, 128), _conv(128, 128))
+        self.down1 = nn.Sequential(_conv(128, 256, pool=True), _conv(256, 512, pool=True))
+        self.residual2 = nn.Sequential(_conv(512, 512), _conv(512, 512))
+        self.down2 = _conv(512, 1028, pool=True)
+        self.residual3 = nn.Sequential(_conv(1028, 1028), _conv(1028, 1028))
+        width = 1028 * (shape[1] // 32) * (shape[2] // 32)
+        self.head = nn.Linear(width, outputs)
+        if features:  # beside the head and in no loss: a fixed random projection
+            self.project = nn.Linear(width, FEATURES).requires_grad_(False)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Map images to what the head reads."""
+        x = self.stem(x)
+        x = self.down1(x + self.residual1(x))
+        x = self.down2(x + self.residual2(x))
+        return F.max_pool2d(x + self.residual3(x), 2).flatten(1)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Map to the L2-normalised features φ, (B, 128)."""
+        return F.normalize(self.project(self.embed(x)), dim=-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map to logits."""
+        return self.head(self.embed(x))  # type: ignore[no-any-return]
+
+
+class Separate(nn.Module):
+    """R modules side by side: each maps its own run's (B, ...) to logits (B, C)."""
+
+    def __init__(self, factory: Factory, generators: Sequence[torch.Generator]):
+        super().__init__()
+        self.nets = nn.ModuleList()
+        with torch.random.fork_rng(devices=[]):
+            for generator in generators:  # modules draw from the CPU's default generator, which is lent a run's seed
+                torch.default_generator.manual_seed(generator.initial_seed())
+                self.nets.append(factory())
+
+    def features(self, x: Tensor) -> Tensor:
+        """Map to the networks' own features."""
+        return torch.stack([net.features(rows) for net, rows in zip(self.nets, x, strict=True)])  # type: ignore[operator]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map to logits."""
+        return torch.stack([net(rows) for net, rows in zip(self.nets, x, strict=True)])
+
+
+class BuildNet(Protocol):
+    """What a method's `setup` builds networks with.
+
+    Without a name it builds the user's classifier; `features` asks for one with ``.features(x)``. With the name
+    "decoder" it builds the network that `inputs` and `outputs` describe.
+    """
+
+    def __call__(
+        self, name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False
+    ) -> nn.Module: ...
+
+
+def build(
+    net: str | Factory,
+    shape: tuple[int, ...],
+    outputs: int,
+    generators: Sequence[torch.Generator],
+    features: bool = False,
+) -> nn.Module:
+    """Build one stacked network of ``len(generators)`` runs.
+
+    Parameters
+    ----------
+    net : str or callable
+        "linear", "mlp", "resnet9", "decoder", or a factory that is called once per run and returns a module from
+        (B, ...) to logits (B, C).
+    shape : tuple of int
+        Shape of one row.
+    outputs : int
+        Number of classes.
+    generators : sequence of torch.Generator
+        One per run, for its initial weights.
+    features : bool
+        Whether the network must offer ``.features(x)``.
+    """
+    inputs = int(torch.Size(shape).numel())
+    if callable(net):
+        stacked = Separate(net, generators)
+        if features and not all(hasattr(one, "features") for one in stacked.nets):
+            raise ValueError("this method needs .features(x) from the network; add it to your module or use net='mlp'")
+        return stacked
+    if net == "mlp":
+        return Mlp(inputs, outputs, generators, features)
+    if net == "resnet9":
+        return Separate(lambda: Resnet9(shape, outputs, features), generators)
+    if net == "decoder":
+        return Decoder(inputs, outputs, generators)
+    if net != "linear":
+        raise ValueError(f"unknown network {net!r}; use 'linear', 'mlp', 'resnet9' or a factory")
+    if features:
+        raise ValueError("this method needs .features(x), which net='linear' does not have; use net='mlp'")
+    return LinearNet(inputs, outputs, generators)

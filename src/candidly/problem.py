@@ -1,0 +1,189 @@
+"""The learning problem as the engine sees it: shared rows, candidate sets, and which run trains on which rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from candidly import candidates
+
+_PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
+
+
+def stream(seed: int, purpose: str, *index: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return a generator that depends on its arguments alone.
+
+    A run draws all its randomness from streams keyed by its seed, a purpose and, say, the epoch. So nothing has to be
+    remembered to resume a run, and a run draws the same numbers alone and beside others.
+    """
+    word = np.random.SeedSequence([seed, _PURPOSES.index(purpose), *index]).generate_state(1, np.uint64)[0]
+    return torch.Generator(device).manual_seed(int(word >> np.uint64(1)))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows with candidate sets, and R runs that each train on some of the rows.
+
+    Rows are global: all runs share `X`, and whatever a method stores per row has shape (R, N, ...). Use `Problem.of`,
+    which converts and checks; the constructor trusts.
+
+    Attributes
+    ----------
+    X : Tensor, shape (N, ...)
+        Features, shared by all runs.
+    S : Tensor of bool, shape (N, C) or (R, N, C)
+        Candidate sets, shared or one per run.
+    rows : tuple of Tensor
+        For each run the rows it trains on, ascending.
+    seeds : tuple of int
+        For each run the seed of all its randomness.
+    y : Tensor or None, shape (N,)
+        True labels, for benchmarks only. The engine hides them from methods and cleaners.
+    shift, scale : Tensor or None, shape (R, 1, ...)
+        Each run's networks see ``(x - shift) * scale``.
+    classes : tuple
+        Class names.
+    """
+
+    X: Tensor
+    S: Tensor
+    rows: tuple[Tensor, ...]
+    seeds: tuple[int, ...]
+    y: Tensor | None = None
+    shift: Tensor | None = None
+    scale: Tensor | None = None
+    classes: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        S: Any,
+        *,
+        rows: Sequence[Any] | None = None,
+        seeds: Sequence[int] = (0,),
+        y: Any = None,
+        classes: Sequence[Any] | None = None,
+        standardise: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> "Problem":
+        """Check the input once and convert it.
+
+        Parameters
+        ----------
+        X : array (N, ...)
+            Features; finite numbers.
+        S : bool array (N, C) or (R, N, C), or Candidates
+            Candidate sets; every row has at least one.
+        rows : sequence of index arrays, optional
+            The training rows of each run; all rows when left out.
+        seeds : sequence of int
+            One seed per run; their number is R.
+        y : int array (N,), optional
+            True labels, for benchmarks only.
+        classes : sequence, optional
+            Class names, 0 … C-1 when left out.
+        standardise : bool
+            Let every run see features with mean 0 and standard deviation 1 over its own training rows.
+        dtype : torch.dtype
+            Precision of features, networks and weights.
+
+        Examples
+        --------
+        >>> problem = Problem.of([[0.0], [1.0]], [[True, False], [True, True]], seeds=[0, 1, 2])
+        >>> problem.runs, problem.num_classes
+        (3, 2)
+        """
+        if isinstance(S, candidates.Candidates):
+            classes = S.classes if classes is None else classes
+            S = S.matrix
+        sets = np.array(S)
+        features = torch.as_tensor(np.array(X)).to(dtype)
+        runs = len(seeds)
+        for matrix in sets if sets.ndim == 3 else [sets]:
+            candidates.check(matrix)
+        if sets.ndim == 3 and len(sets) != runs:
+            raise ValueError(f"S holds sets for {len(sets)} runs but there are {runs} seeds; give one seed per run")
+        if len(features) != sets.shape[-2]:
+            raise ValueError(f"X has {len(features)} rows but S has {sets.shape[-2]}; give one candidate set per row")
+        if features.ndim < 2:
+            raise ValueError("X must have at least two axes (rows, features); reshape a single feature with X[:, None]")
+        _check_finite(features)
+        index = [torch.arange(len(features))] * runs if rows is None else [_check_rows(r, len(features)) for r in rows]
+        if len(index) != runs:
+            raise ValueError(f"rows lists {len(index)} runs but there are {runs} seeds; give one seed per run")
+        names = tuple(range(sets.shape[-1])) if classes is None else tuple(classes)
+        if len(names) != sets.shape[-1]:
+            raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
+        truth = None if y is None else _check_labels(y, len(features), len(names))
+        problem = cls(features, torch.as_tensor(sets), tuple(index), tuple(map(int, seeds)), truth, classes=names)
+        return problem._standardised() if standardise else problem
+
+    @property
+    def runs(self) -> int:
+        """How many runs train together."""
+        return len(self.rows)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self.S.shape[-1]
+
+    @property
+    def sets(self) -> Tensor:
+        """Candidate sets of every run, (R, N, C); a view when the runs share them."""
+        return self.S.expand(self.runs, *self.S.shape[-2:])
+
+    @property
+    def members(self) -> Tensor:
+        """Which rows each run trains on, as a boolean matrix (R, N)."""
+        member = torch.zeros(self.runs, len(self.X), dtype=torch.bool)
+        for run, rows in enumerate(self.rows):
+            member[run, rows.cpu()] = True
+        return member.to(self.X.device)
+
+    def to(self, device: torch.device) -> "Problem":
+        """Return the same problem on another device."""
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, rows=tuple(rows.to(device) for rows in self.rows), **moved)
+
+    def without_rows(self) -> "Problem":
+        """Return the same shapes, classes, seeds and scaling with no rows in them."""
+        return replace(self, X=self.X[:0], S=self.S[..., :0, :], rows=(), y=None)
+
+    def _standardised(self) -> "Problem":
+        shift = torch.stack([self.X[rows].mean(0, keepdim=True) for rows in self.rows])
+        spread = torch.stack([self.X[rows].std(0, unbiased=False, keepdim=True) for rows in self.rows])
+        return replace(self, shift=shift, scale=torch.where(spread > 0, 1 / spread, 1.0))
+
+
+def _check_finite(X: Tensor) -> None:
+    finite = X.isfinite().flatten(1)
+    if not finite.all():
+        row = int((~finite.all(1)).nonzero()[0])
+        column = int((~finite[row]).nonzero()[0])
+        value = X.flatten(1)[row, column].item()
+        raise ValueError(f"X has {value} in row {row}, column {column}; impute it or drop the row")
+
+
+def _check_rows(rows: Any, n: int) -> Tensor:
+    index = torch.as_tensor(np.asarray(rows), dtype=torch.int64).sort().values
+    if len(index) < 2:
+        raise ValueError(f"a run has {len(index)} training rows; it needs at least two")
+    if index[0] < 0 or index[-1] >= n:
+        raise ValueError(f"training rows go from {int(index[0])} to {int(index[-1])} but X has rows 0 to {n - 1}")
+    if bool((index.diff() == 0).any()):
+        raise ValueError(f"row {int(index[1:][index.diff() == 0][0])} is listed twice in a run's training rows")
+    return index
+
+
+def _check_labels(y: Any, n: int, num_classes: int) -> Tensor:
+    labels = torch.as_tensor(np.asarray(y), dtype=torch.int64)
+    if labels.shape != (n,):
+        raise ValueError(f"y has shape {tuple(labels.shape)} but X has {n} rows; give one label per row")
+    if n and (labels.min() < 0 or labels.max() >= num_classes):
+        raise ValueError(f"y goes from {int(labels.min())} to {int(labels.max())}; classes are 0 to {num_classes - 1}")
+    return labels

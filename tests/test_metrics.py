@@ -1,0 +1,192 @@
+"""Metrics against slow twins that loop over runs and rows."""
+
+import doctest
+
+import pytest
+import torch
+
+from candidly import metrics
+
+R, N, C = 3, 40, 5
+
+
+def data(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    p = torch.softmax(2 * torch.randn(R, N, C, generator=generator), dim=-1)
+    y = torch.randint(C, (N,), generator=generator)
+    before = torch.rand(R, N, C, generator=generator) < 0.5
+    before[:, torch.arange(N), y] = True
+    after = before & (torch.rand(R, N, C, generator=generator) < 0.7)
+    return p, y, before, after
+
+
+def loop_accuracy(p, y):
+    return sum(row.index(max(row)) == t for row, t in zip(p, y, strict=True)) / len(y)
+
+
+def loop_covering_rate(p, S):
+    return sum(s[row.index(max(row))] for row, s in zip(p, S, strict=True)) / len(p)
+
+
+def loop_approximated_accuracy(p, S):
+    total = 0.0
+    for row, s in zip(p, S, strict=True):
+        best = row.index(max(row))
+        if s[best]:
+            total += row[best] / sum(v for v, inside in zip(row, s, strict=True) if inside)
+    return total / len(p)
+
+
+def loop_coverage(sets, y):
+    return sum(s[t] for s, t in zip(sets, y, strict=True)) / len(y)
+
+
+def loop_set_size(sets):
+    return sum(sum(s) for s in sets) / len(sets)
+
+
+def loop_pruning_error(before, after, y):
+    return sum(b[t] and not a[t] for b, a, t in zip(before, after, y, strict=True)) / len(y)
+
+
+def loop_pruning_coverage(before, after):
+    removed = sum(sum(b) - sum(a) for b, a in zip(before, after, strict=True))
+    return removed / sum(sum(b) - 1 for b in before)
+
+
+def loop_pruning_f(before, after, y):
+    P, R = 1 - loop_pruning_error(before, after, y), loop_pruning_coverage(before, after)
+    return 1.25 * P * R / (0.25 * P + R)
+
+
+def loop_calibration_error(p, y, bins=15):
+    error = 0.0
+    for b in range(bins):
+        rows = [(max(row), row.index(max(row)) == t) for row, t in zip(p, y, strict=True)]
+        rows = [(top, hit) for top, hit in rows if b / bins < top <= (b + 1) / bins]
+        if rows:
+            error += abs(sum(hit for _, hit in rows) - sum(top for top, _ in rows)) / len(p)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("accuracy", "py"),
+        ("covering_rate", "pb"),
+        ("approximated_accuracy", "pb"),
+        ("coverage", "ay"),
+        ("set_size", "a"),
+        ("pruning_error", "bay"),
+        ("pruning_coverage", "ba"),
+        ("pruning_f", "bay"),
+        ("calibration_error", "py"),
+    ],
+)
+def test_equals_its_loop(name, arguments):
+    function, twin = getattr(metrics, name), globals()[f"loop_{name}"]
+    all_data = dict(zip("pyba", data(), strict=True))
+    values = [all_data[letter] for letter in arguments]
+
+    runs = function(*values)
+    assert runs.shape == (R,)
+    for r in range(R):
+        one = [v if v.ndim == 1 else v[r] for v in values]
+        single = function(*one)
+        assert single.shape == ()
+        assert single.item() == pytest.approx(twin(*[v.tolist() for v in one]), abs=1e-6)
+        torch.testing.assert_close(single, runs[r])
+
+    nested = function(*[v if v.ndim == 1 else v.expand(2, R, *v.shape[1:]) for v in values])
+    torch.testing.assert_close(nested, runs.expand(2, R))
+    each = function(*[v.expand(R, N) if v.ndim == 1 else v for v in values])
+    torch.testing.assert_close(each, runs)
+
+
+def test_leading_axes_broadcast_either_way():
+    p, y, before, after = data()
+    shared = before[0]
+    torch.testing.assert_close(metrics.covering_rate(p, shared), metrics.covering_rate(p, shared.expand(R, N, C)))
+    torch.testing.assert_close(metrics.covering_rate(p[0], before)[1], metrics.covering_rate(p[0], before[1]))
+    torch.testing.assert_close(
+        metrics.approximated_accuracy(p, shared), metrics.approximated_accuracy(p, shared.expand(R, N, C))
+    )
+    torch.testing.assert_close(metrics.approximated_accuracy(p[0], before).shape, torch.Size([R]))
+    labels = torch.stack([y, (y + 1) % C])
+    torch.testing.assert_close(metrics.accuracy(p[0], labels)[1], metrics.accuracy(p[0], labels[1]))
+    torch.testing.assert_close(metrics.coverage(after[0], labels)[1], metrics.coverage(after[0], labels[1]))
+    torch.testing.assert_close(metrics.pruning_f(shared, after, y), metrics.pruning_f(shared.expand(R, N, C), after, y))
+
+
+def test_labels_of_unknown_classes_are_never_hit():
+    p, _, before, after = data()
+    unknown = torch.where(torch.arange(N) % 2 == 0, -1, C)
+    assert not metrics.accuracy(p, unknown).any()
+    assert not metrics.coverage(before, unknown).any()
+    assert not metrics.pruning_error(before, after, unknown).any()
+
+
+def test_approximated_accuracy_survives_underflow():
+    p = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    S = torch.tensor([[False, True, True], [True, False, True]])
+    assert metrics.approximated_accuracy(p, S).item() == 0.5
+
+
+def test_pruning_without_anything_to_prune():
+    before = torch.eye(3, dtype=torch.bool)
+    y = torch.arange(3)
+    assert metrics.pruning_coverage(before, before).item() == 0
+    assert metrics.pruning_f(before, before, y).item() == 0
+    assert metrics.pruning_f(before, torch.zeros_like(before), y).item() == 0
+
+
+def test_pruning_f_by_hand():
+    before = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0]], dtype=torch.bool)
+    after = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 0]], dtype=torch.bool)
+    y = torch.tensor([0, 0, 0])
+    P, R = 2 / 3, 3 / 4
+    assert metrics.pruning_error(before, after, y).item() == pytest.approx(1 / 3)
+    assert metrics.pruning_coverage(before, after).item() == pytest.approx(R)
+    assert metrics.pruning_f(before, after, y, beta=2).item() == pytest.approx(5 * P * R / (4 * P + R))
+
+
+def test_calibration_error_at_the_ends():
+    y = torch.tensor([0, 0])
+    sure = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    assert metrics.calibration_error(sure, y).item() == 0
+    assert metrics.calibration_error(sure, 1 - y).item() == 1
+    assert metrics.calibration_error(sure, torch.tensor([0, 1]), bins=1).item() == 0.5
+
+
+def test_half_precision_is_summed_in_single():
+    p = torch.tensor([[0.75, 0.25]], dtype=torch.bfloat16).expand(3000, 2)
+    y = torch.zeros(3000, dtype=torch.int64)
+    assert metrics.calibration_error(p, y).item() == pytest.approx(0.25)
+    S = torch.ones(3000, 2, dtype=torch.bool)
+    assert metrics.approximated_accuracy(p, S).item() == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("shape", [(N, 1), (1,), (), (N + 1,)])
+def test_labels_never_broadcast_over_rows(shape):
+    p, _, before, after = data()
+    y = torch.zeros(shape, dtype=torch.int64)
+    for call in (
+        lambda: metrics.accuracy(p, y),
+        lambda: metrics.coverage(before, y),
+        lambda: metrics.pruning_error(before, after, y),
+        lambda: metrics.calibration_error(p, y),
+    ):
+        with pytest.raises(ValueError, match="labels of shape"):
+            call()
+
+
+def test_arguments_are_checked():
+    p, y, before, after = data()
+    with pytest.raises(ValueError, match="bins is 0"):
+        metrics.calibration_error(p, y, bins=0)
+    with pytest.raises(ValueError, match="beta is 0"):
+        metrics.pruning_f(before, after, y, beta=0)
+
+
+def test_examples():
+    assert doctest.testmod(metrics).failed == 0
