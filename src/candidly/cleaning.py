@@ -141,7 +141,8 @@ class Conformal(Cleaner):
     def algorithm1(cls) -> Self:
         """Return the rule of UAI's Algorithm 1.
 
-        Line 4, the update of q, is the method's own: the pruned sets reach a row's weights at its next visit.
+        Line 4, the update of q, is the method's own: the pruned sets reach a row's weights at its next visit. At least
+        100 rows calibrate, also where that is more than a fifth.
         """
         return cls(rule="permanent", calibration="holdout")
 
@@ -197,7 +198,7 @@ class Conformal(Cleaner):
 
     def calibrate(self, predict: Predict, epoch: int) -> None:
         """Prune for good by the last epoch's scores (permanent rule), then score the calibration rows anew."""
-        if epoch > 0:
+        if epoch >= self.warmup:
             self._set_level(predict, epoch)
         p = predict(self.rows)
         sets = self._sets().gather(1, self.rows[..., None].expand_as(p))
@@ -213,15 +214,15 @@ class Conformal(Cleaner):
         return self.pruned if self.rule == "permanent" else self.problem.sets
 
     def _set_level(self, predict: Predict, epoch: int) -> None:
-        if self.rule == "permanent" and epoch >= self.warmup:  # `epoch` epochs are over: r = epoch in Algorithm 1
+        if self.rule == "permanent" and epoch > 0:  # `epoch` epochs are over: r = epoch in Algorithm 1
             p = predict(None)
             member = self.problem.members
             off = conformal.off_candidate_mass(p, self.pruned)
             self.level_r.copy_(self._level(off.masked_fill(~member, 0).sum(-1) / member.sum(-1)))
             kept = self.pruned & self._conform(p, self.level_r[:, None, None])
             self.pruned.copy_(torch.where(kept.any(-1, keepdim=True) & member.unsqueeze(-1), kept, self.pruned))
-        elif self.rule == "revocable" and epoch >= self.warmup and not self.per_batch:
-            self.level_r.copy_(self._level(self.mass / self.seen))
+        elif self.rule == "revocable" and not self.per_batch:
+            self.level_r.copy_(self._level(self.mass / self.seen.clamp_min(1)))
 
     def _level(self, error: Tensor) -> Tensor:
         alpha = _ALPHA[self.level] if self.alpha is None else self.alpha

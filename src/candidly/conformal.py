@@ -75,11 +75,12 @@ def threshold(scores: Tensor, counts: Tensor, alpha: Tensor, finite: bool = True
     >>> threshold(scores, counts, torch.tensor([0.5])), threshold(scores, counts, torch.tensor([0.5]), finite=False)
     (tensor([0.5000]), tensor([0.5000]))
     """
-    floor = alpha * (counts + 1) if finite else alpha * counts + 1
-    order = floor.floor().clamp_min(0).long()
+    # Count which ranks are not kept, by the very comparison that `p_values` and `cumulative` are used in.
+    rank = torch.arange(scores.shape[-1] + 1, device=scores.device, dtype=alpha.dtype)
+    share = (rank + 1) / (counts.to(alpha)[:, None] + 1) if finite else rank / counts.to(alpha)[:, None]
+    order = (share <= alpha[:, None]).sum(-1, keepdim=True)
     ends = torch.full_like(scores[:, :1], torch.inf)
-    padded = torch.cat([-ends, scores, ends], -1)
-    return padded.gather(-1, order.clamp(max=padded.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+    return torch.cat([-ends, scores, ends], -1).gather(-1, order).squeeze(-1)
 
 
 def off_candidate_mass(p: Tensor, S: Tensor) -> Tensor:

@@ -24,9 +24,9 @@ from candidly import store
 from candidly.batches import Batch, Sweep
 from candidly.cleaning import Cleaner
 from candidly.methods.base import Method
-from candidly.model import Model, builder, describe, fingerprint, network_tensors
+from candidly.model import Model, builder, copy_tensors, describe, fingerprint, network_tensors
 from candidly.nets import Factory
-from candidly.optim import Adam, Optimiser, Sgd, schedule
+from candidly.optim import Adam, HostAdam, Optimiser, Sgd, schedule
 from candidly.problem import Problem
 
 _EAGER_STEPS = 3  # of each phase, before its step is captured
@@ -95,6 +95,7 @@ class Training:
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self.eager: Counter[Hashable] = Counter()
         self.epoch = self.done = 0
+        self.begun = False
         self.history: dict[str, Tensor] = {}
 
     def _optimisers(self) -> dict[str, Optimiser]:
@@ -104,9 +105,10 @@ class Training:
         for name, net in self.method.networks().items():
             active = [any(net is one for one in nets) for nets in trained for _ in range(self.steps)]
             if self.recipe.optimiser == "sgd":
-                optimisers[name] = Sgd(net, rates, momenta, active)
+                optimisers[name] = Sgd(net, rates)
             else:
-                optimisers[name] = Adam(net, rates, momenta, active, self.recipe.weight_decay)
+                adam = HostAdam if self.problem.X.device.type == "cpu" else Adam
+                optimisers[name] = adam(net, rates, momenta, active, self.recipe.weight_decay)
         return optimisers
 
     def step(self, phase: Hashable) -> None:
@@ -118,24 +120,26 @@ class Training:
         grads = torch.autograd.grad(loss.sum(), [p for optimiser in active for p in optimiser.parameters])
         with torch.no_grad():
             for optimiser in active:
-                optimiser.update(grads[: len(optimiser.parameters)], self.clock)
+                optimiser.update(grads[: len(optimiser.parameters)], self.clock, self.epoch * self.steps + self.done)
                 grads = grads[len(optimiser.parameters) :]
             self.method.after_step(self.batch, phase)
             self.loss += loss
             self.clock += 1
             self.batch.tick += 1
 
-    def advance(self, phase: Hashable, capture: bool) -> None:
+    def advance(self, capture: bool) -> None:
         """Take a step: by replaying its graph if there is one, else eagerly, and capture it once it is warm."""
+        phase = self.method.phase(self.epoch)
         captured = self.graphs.get(phase)
         if captured is not None:
             captured.replay()
-            return
-        with _side_stream(self.clock.device):
-            self.step(phase)
-        self.eager[phase] += 1
-        if capture and self.eager[phase] == _EAGER_STEPS:
-            self.graphs[phase] = self._capture(phase)
+        else:
+            with _side_stream(self.clock.device):
+                self.step(phase)
+            self.eager[phase] += 1
+            if capture and self.eager[phase] == _EAGER_STEPS:
+                self.graphs[phase] = self._capture(phase)
+        self.done += 1
 
     def _capture(self, phase: Hashable) -> torch.cuda.CUDAGraph | None:
         captured = torch.cuda.CUDAGraph()
@@ -148,29 +152,27 @@ class Training:
         return captured
 
     @torch.no_grad()
-    def begin_epoch(self, resumed: bool) -> None:
-        """Draw the order and calibrate; a resumed epoch was calibrated before it was interrupted."""
-        tick = self.batch.tick.clone()
-        self.sweep.epoch = self.epoch
-        self.batch.shuffle(self.epoch)
-        if resumed:
-            self.batch.tick.copy_(tick)
-        else:
+    def begin_epoch(self) -> None:
+        """Draw the order and calibrate, unless the epoch was begun before an interrupt."""
+        if not self.begun:
+            self.batch.shuffle(self.epoch)
             self.loss.zero_()
             self.cleaner.calibrate(lambda rows: self.sweep(self.method.predict, rows), self.epoch)
+            self.begun = True
 
     @torch.no_grad()
     def end_epoch(self) -> None:
         """Let the method finish the epoch, and record it."""
+        self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
         for name, value in (self._facts() | self.cleaner.facts()).items():
             row = value.detach().double().cpu().unsqueeze(0)
             self.history[name] = torch.cat([self.history[name], row]) if name in self.history else row
-        self.epoch, self.done = self.epoch + 1, 0
+        self.epoch, self.done, self.begun = self.epoch + 1, 0, False
 
     def _facts(self) -> dict[str, Tensor]:
         member, kept = self.problem.members, self.batch.kept
-        rows = member.sum(1)
+        rows = member.sum(1).double()
 
         def share(flags: Tensor) -> Tensor:
             return (flags & member).sum(1) / rows
@@ -206,7 +208,8 @@ class Training:
     def save(self, folder: Path, config: dict[str, Any]) -> None:
         """Write a checkpoint."""
         history = {f"history.{name}": value for name, value in self.history.items()}
-        store.write(folder, self.tensors() | history, {"config": config, "epoch": self.epoch, "done": self.done})
+        place = {"epoch": self.epoch, "done": self.done, "begun": self.begun}
+        store.write(folder, self.tensors() | history, {"config": config, **place})
 
     def resume(self, folder: Path, config: dict[str, Any]) -> None:
         """Continue from a checkpoint of the same training, if the folder holds one."""
@@ -219,10 +222,11 @@ class Training:
                 f"{folder} holds a checkpoint of another training (different: {', '.join(changed)}); "
                 "choose another folder or delete it"
             )
-        for name, value in self.tensors().items():
-            value.copy_(tensors[name])
+        self.epoch, self.done, self.begun = facts["epoch"], facts["done"], facts["begun"]
+        if self.begun:
+            self.batch.shuffle(self.epoch)
+        copy_tensors(tensors, self.tensors(), "the checkpoint was written by another version; delete it")
         self.history = {name.removeprefix("history."): tensors[name] for name in tensors if name.startswith("history.")}
-        self.epoch, self.done = facts["epoch"], facts["done"]
 
 
 def fit(
@@ -275,7 +279,7 @@ def fit(
     Examples
     --------
     >>> from candidly.methods import Proden
-    >>> problem = Problem.of([[0.0], [0.1], [1.0], [0.9]], [[1, 0], [1, 1], [0, 1], [1, 1]], seeds=[0, 1])
+    >>> problem = Problem.of([[0.0], [0.1], [1.0], [0.9]], [[True, False], [True, True], [False, True], [True, True]], seeds=[0, 1])
     >>> model = fit(problem, Proden(), recipe=Recipe(epochs=5), device="cpu")
     >>> model.predict([[0.0], [1.0]]).shape
     torch.Size([2, 2, 2])
@@ -283,7 +287,9 @@ def fit(
     recipe = find_recipe(recipe)
     place = find_device(device)
     training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
-    capture = graph == "on" or (graph == "auto" and place.type == "cuda")
+    if graph == "on" and place.type != "cuda":
+        raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
+    capture = graph != "off" and place.type == "cuda"
     folder = None if checkpoint is None else Path(checkpoint)
     config: dict[str, Any] = {}
     if folder is not None:
@@ -294,17 +300,14 @@ def fit(
     bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=None if progress is None else not progress)
     with cudnn, bar, _interruptible() as interrupted:
         while training.epoch < recipe.epochs:
-            phase = method.phase(training.epoch)
-            training.begin_epoch(resumed=training.done > 0)
-            for training.done in range(training.done, training.steps):
-                if interrupted:
-                    break
-                training.advance(phase, capture)
-            else:
+            training.begin_epoch()
+            while training.done < training.steps and not interrupted:
+                training.advance(capture)
+            if training.done == training.steps:
                 training.end_epoch()
                 bar.update()
-            last = training.epoch == recipe.epochs
-            if folder is not None and (interrupted or last or (training.done == 0 and training.epoch % every == 0)):
+            due = training.epoch == recipe.epochs or training.epoch % every == 0
+            if folder is not None and (interrupted or due):
                 training.save(folder, config)
             if interrupted:
                 raise KeyboardInterrupt

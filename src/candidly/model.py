@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from candidly import store
 from candidly.batches import evaluating, scaled
-from candidly.methods import METHODS
+from candidly.methods import METHODS, Supervised
 from candidly.methods.base import Method
 from candidly.nets import BuildNet, Factory, build
 from candidly.problem import Problem, stream
 
+_KNOWN = METHODS | {"supervised": Supervised}
 _PREDICT_NUMBERS = 2**24  # how many numbers of input one block of a prediction may hold
 
 
@@ -44,12 +45,26 @@ def network_tensors(method: Method) -> dict[str, Tensor]:
     return {f"net.{name}.{key}": value for name, net in nets for key, value in net.state_dict().items()}
 
 
+def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], advice: str) -> None:
+    """Copy tensors by name, in place; their names and shapes must agree."""
+    for name, value in target.items():
+        if name not in source or source[name].shape != value.shape:
+            found = f"has shape {tuple(source[name].shape)}" if name in source else "is missing"
+            raise ValueError(f"{name} {found} instead of having shape {tuple(value.shape)}: {advice}")
+    for name, value in target.items():
+        value.copy_(source[name])
+
+
 def describe(part: Any) -> Any:
     """Describe a method, cleaner, network or setting in JSON types; arrays by their hash."""
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         values = {field.name: describe(getattr(part, field.name)) for field in dataclasses.fields(part)}
         return {"name": type(part).__name__.lower(), **values}
-    if isinstance(part, np.ndarray | Tensor | list | tuple):
+    if isinstance(part, np.generic):
+        return part.item()
+    if isinstance(part, Tensor):
+        part = part.cpu().numpy()
+    if isinstance(part, np.ndarray | list | tuple):
         array = np.ascontiguousarray(part)
         return f"{array.dtype}{list(array.shape)}:{hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
     if part is None or isinstance(part, str | int | float):
@@ -103,7 +118,7 @@ class Model:
         runs = len(self.problem.seeds)
         parts = []
         with evaluating(self.method):
-            for part in rows.split(max(1, _PREDICT_NUMBERS // (runs * max(1, like[:1].numel())))):
+            for part in rows.split(max(1, _PREDICT_NUMBERS // (runs * max(1, like.shape[1:].numel())))):
                 x = part.to(like.device).expand(runs, *part.shape)
                 parts.append(self.method.predict(scaled(x, self.problem)).cpu())
         return torch.cat(parts, 1)
@@ -134,9 +149,9 @@ class Model:
             raise ValueError(f"this model uses the network {facts['net']!r} of your own; pass load(..., net=factory)")
         arguments = dict(facts["method"])
         name = arguments.pop("name")
-        if method is None and name not in METHODS:
+        if method is None and name not in _KNOWN:
             raise ValueError(f"this model uses the method {name!r} of your own; pass load(..., method=...)")
-        method = METHODS[name](**arguments) if method is None else copy.copy(method)
+        method = _KNOWN[name](**arguments) if method is None else copy.copy(method)
         classes = tuple(facts["classes"])
         X = torch.zeros(2, *facts["shape"], dtype=getattr(torch, facts["dtype"]))
         S = torch.ones(2, len(classes), dtype=torch.bool)
@@ -146,7 +161,7 @@ class Model:
         problem = Problem(X, S, rows, seeds, classes=classes, **scaling)
         network = net if net is not None else facts["net"]
         method.setup(problem, builder(problem, network))
-        for key, value in network_tensors(method).items():
-            value.copy_(tensors[key])
+        saved = {key: value for key, value in tensors.items() if key.startswith("net.")}
+        copy_tensors(saved, network_tensors(method), "the saved network is another one; pass the net it was trained with")
         history = {key[8:]: value.numpy() for key, value in tensors.items() if key.startswith("history.")}
         return cls(method, problem.without_rows(), network, facts["recipe"], history, tensors["kept"])

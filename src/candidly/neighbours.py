@@ -19,6 +19,7 @@ def nearest(features: Tensor, k: int) -> Tensor:
     n = len(features)
     if not 1 <= k < n:
         raise ValueError(f"k = {k} neighbours were asked of {n} rows; use 1 <= k <= {n - 1}")
+    features = features - features.mean(0)  # the expanded square loses digits far from the origin
     squares = features.square().sum(-1)
     found = []
     for start in range(0, n, block := max(1, _BLOCK_ENTRIES // n)):

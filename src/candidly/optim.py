@@ -1,12 +1,13 @@
-"""Adam and plain SGD over flat buffers, with every number that changes during training in a table on the device.
+"""Optimisers whose every changing number is known beforehand.
 
-A captured CUDA graph freezes Python numbers, and torch's fused Adam takes β1 as one; hence these few lines. They equal
-torch.optim.Adam with OneCycleLR, which a test asserts.
+A captured CUDA graph freezes Python numbers, and torch's Adam takes β1 as one; hence `Adam`, a few lines over flat
+buffers with its numbers in a table on the device. On a CPU nothing is captured, and torch's own fused kernel makes one
+pass where separate operations make nine: `HostAdam`. Tests assert that both equal torch.optim.Adam with OneCycleLR.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -37,56 +38,58 @@ def schedule(kind: Literal["one-cycle", "constant"], steps: int, max_lr: float) 
     return one_cycle(steps, max_lr)
 
 
-class Optimiser:
-    """Steps one network's parameters, which become views of one flat buffer.
+class Optimiser(Protocol):
+    """Steps one network's parameters, those that require a gradient."""
+
+    parameters: list[nn.Parameter]
+
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
+        """Apply the gradients of step number `index`, which `clock`, an integer tensor of shape (1,), holds too."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Buffers to save beside the network's own."""
+        ...
+
+
+def _trainable(net: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in net.parameters() if parameter.requires_grad]
+
+
+class Sgd:
+    """Plain stochastic gradient descent: no momentum, no decay."""
+
+    def __init__(self, net: nn.Module, rates: Sequence[float]):
+        self.parameters = _trainable(net)
+        self.table = torch.tensor(rates, dtype=torch.float64).to(self.parameters[0])
+
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
+        """Apply the gradients with the table's entry at `clock`."""
+        rate = self.table.index_select(0, clock)
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            parameter.sub_(grad * rate)
+
+    def state(self) -> dict[str, Tensor]:
+        """There is none."""
+        return {}
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015) with coupled L2 decay, over flat buffers that the parameters become views of.
+
+    The bias corrections are folded into the table: with c steps taken, b1 = 1 - β1^c and b2 = 1 - β2^c, the update
+    ``lr/b1 · m / (√v/√b2 + ε)`` is ``(lr·√b2/b1) · m / (√v + ε·√b2)``.
 
     Parameters
     ----------
     net : nn.Module
-        The network; parameters that do not require a gradient are left alone.
+        The network.
     rates, momenta : sequences of float
         Learning rate and β1 of every step of the whole training.
     active : sequence of bool
         In which steps this network trains. In the others it takes no step, no decay and no count.
-    """
-
-    def __init__(self, net: nn.Module, rates: Sequence[float], momenta: Sequence[float], active: Sequence[bool]):
-        self.parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
-        self.flat = torch.cat([parameter.detach().flatten() for parameter in self.parameters])
-        views = self.flat.split([parameter.numel() for parameter in self.parameters])
-        for parameter, view in zip(self.parameters, views, strict=True):
-            parameter.data = view.view_as(parameter)
-        self.table = torch.tensor(self._rows(rates, momenta, active), dtype=torch.float64).to(self.flat)
-
-    def _rows(self, rates: Sequence[float], momenta: Sequence[float], active: Sequence[bool]) -> list[tuple[float, ...]]:
-        raise NotImplementedError
-
-    def update(self, grads: Sequence[Tensor], clock: Tensor) -> None:
-        """Apply the gradients with the table's row at `clock`, an integer tensor of shape (1,)."""
-        raise NotImplementedError
-
-    def state(self) -> dict[str, Tensor]:
-        """Buffers to save beside the network's own."""
-        return {}
-
-
-class Sgd(Optimiser):
-    """Plain stochastic gradient descent: no momentum, no decay."""
-
-    def _rows(self, rates: Sequence[float], momenta: Sequence[float], active: Sequence[bool]) -> list[tuple[float, ...]]:
-        return [(-rate,) for rate in rates]
-
-    def update(self, grads: Sequence[Tensor], clock: Tensor) -> None:
-        """Apply the gradients with the table's row at `clock`."""
-        gradient = torch.cat([grad.flatten() for grad in grads])
-        self.flat.addcmul_(gradient, self.table.index_select(0, clock)[:, 0])
-
-
-class Adam(Optimiser):
-    """Adam (Kingma and Ba, 2015) with coupled L2 decay.
-
-    The bias corrections are folded into the table: with c steps taken, b1 = 1 - β1^c and b2 = 1 - β2^c, the update
-    ``lr/b1 · m / (√v/√b2 + ε)`` is ``(lr·√b2/b1) · m / (√v + ε·√b2)``.
+    weight_decay : float
+        Of the L2 term.
     """
 
     def __init__(
@@ -95,21 +98,22 @@ class Adam(Optimiser):
         rates: Sequence[float],
         momenta: Sequence[float],
         active: Sequence[bool],
-        weight_decay: float = 0.0,
+        weight_decay: float,
     ):
-        super().__init__(net, rates, momenta, active)
-        self.weight_decay = weight_decay
+        self.parameters, self.weight_decay = _trainable(net), weight_decay
+        self.flat = torch.cat([parameter.detach().flatten() for parameter in self.parameters])
+        views = self.flat.split([parameter.numel() for parameter in self.parameters])
+        for parameter, view in zip(self.parameters, views, strict=True):
+            parameter.data = view.view_as(parameter)
         self.mean, self.square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
-
-    def _rows(self, rates: Sequence[float], momenta: Sequence[float], active: Sequence[bool]) -> list[tuple[float, ...]]:
         rows, count = [], 0
         for rate, beta1, trains in zip(rates, momenta, active, strict=True):
             count += trains
             b1, b2 = 1 - beta1 ** max(count, 1), 1 - BETA2 ** max(count, 1)
             rows.append((-rate * math.sqrt(b2) / b1, EPSILON * math.sqrt(b2), 1 - beta1))
-        return rows
+        self.table = torch.tensor(rows, dtype=torch.float64).to(self.flat)
 
-    def update(self, grads: Sequence[Tensor], clock: Tensor) -> None:
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
         """Apply the gradients with the table's row at `clock`."""
         step, epsilon, weight = self.table.index_select(0, clock).unbind(1)
         gradient = torch.cat([grad.flatten() for grad in grads]).add_(self.flat, alpha=self.weight_decay)
@@ -120,3 +124,33 @@ class Adam(Optimiser):
     def state(self) -> dict[str, Tensor]:
         """Buffers to save beside the network's own."""
         return {"mean": self.mean, "square": self.square}
+
+
+class HostAdam:
+    """torch.optim.Adam on a CPU; parameters as for `Adam`. It takes steps only when it is called."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        rates: Sequence[float],
+        momenta: Sequence[float],
+        active: Sequence[bool],
+        weight_decay: float,
+    ):
+        self.parameters, self.rates, self.momenta = _trainable(net), rates, momenta
+        self.adam = torch.optim.Adam(self.parameters, weight_decay=weight_decay, eps=EPSILON, fused=True)
+        for parameter in self.parameters:  # what torch would allocate in the first step
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            self.adam.state[parameter] = {"step": torch.zeros(()), **moments}
+
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
+        """Apply the gradients with the numbers of step `index`."""
+        self.adam.param_groups[0].update(lr=self.rates[index], betas=(self.momenta[index], BETA2))
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            parameter.grad = grad
+        self.adam.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Buffers to save beside the network's own."""
+        states = enumerate(self.adam.state[parameter] for parameter in self.parameters)
+        return {f"{name}.{i}": value for i, state in states for name, value in state.items()}

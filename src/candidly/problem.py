@@ -27,8 +27,9 @@ def stream(seed: int, purpose: str, *index: int, device: torch.device | str = "c
 class Problem:
     """Rows with candidate sets, and R runs that each train on some of the rows.
 
-    Rows are global: all runs share `X`, and whatever a method stores per row has shape (R, N, ...). Use `Problem.of`,
-    which converts and checks; the constructor trusts.
+    Rows are global: all runs share `X`, and whatever a method stores per row has shape (R, N, ...). All runs take as
+    many steps as the longest needs, so a run trains as it would alone when their numbers of batches agree. Use
+    `Problem.of`, which converts and checks; the constructor trusts.
 
     Attributes
     ----------
@@ -115,7 +116,7 @@ class Problem:
         index = [torch.arange(len(features))] * runs if rows is None else [_check_rows(r, len(features)) for r in rows]
         if len(index) != runs:
             raise ValueError(f"rows lists {len(index)} runs but there are {runs} seeds; give one seed per run")
-        names = tuple(range(sets.shape[-1])) if classes is None else tuple(classes)
+        names = tuple(range(sets.shape[-1])) if classes is None else tuple(np.asarray(classes, dtype=object).tolist())
         if len(names) != sets.shape[-1]:
             raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
         truth = None if y is None else _check_labels(y, len(features), len(names))

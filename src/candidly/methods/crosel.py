@@ -20,7 +20,8 @@ weight max(b, 1−b), b ~ Beta(0.75, 0.75). K are the candidates given the mean 
 The prediction is the mean of both networks' softmaxes.
 
 Deviations: λ_cr is 2 (the conformal-cleaning paper's; the authors use 1, and 4 for CIFAR-10 with q = .5). Warm-up
-epochs count within the recipe and use its schedule. A view is a random flip and a shift by up to 4 pixels.
+epochs count within the recipe and use its schedule. A view is a random flip and a shift by up to 4 pixels. While
+nothing is selected, the second batch is the first one again, with weight 0, for batch normalisation's sake.
 """
 
 from collections.abc import Hashable
@@ -85,7 +86,7 @@ class Crosel(Method):
         total = torch.zeros_like(self.fraction)
         for net, other in ((self.first, 1), (self.second, 0)):
             count = self.count[:, other, None]
-            rows = self.pool[:, :, other].gather(1, position % count.clamp_min(1))
+            rows = torch.where(count > 0, self.pool[:, :, other].gather(1, position % count.clamp_min(1)), batch.rows)
             label = self.labels[:, :, other, -1].gather(1, rows).clamp_min(0)
             log_p = net(batch.inputs(rows)).log_softmax(-1).gather(-1, label.unsqueeze(-1)).squeeze(-1)
             total = total - torch.where(count > 0, log_p, 0.0).mean(-1)
@@ -117,7 +118,7 @@ class Crosel(Method):
         selected = steady & self.problem.sets.gather(2, label.squeeze(-1)) & member  # (1)
         self.pool.copy_(torch.where(selected, sweep.noise().unsqueeze(-1), 2.0).argsort(1))
         self.count.copy_(selected.sum(1))
-        self.fraction.copy_((self.count / member.sum(1)).mean(1))
+        self.fraction.copy_((self.count.to(self.fraction) / member.sum(1)).mean(1))
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the mean of both softmaxes."""

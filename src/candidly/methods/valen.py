@@ -96,7 +96,7 @@ class Valen(OneNetwork):
         if phase == "warm-up":
             return losses.soft_ce(o, z)
         a, d = self.encoder(batch.x), batch.take(self.d)
-        inside = a.masked_fill(~batch.S, -torch.inf)
+        inside = a.log_softmax(-1).masked_fill(~batch.S, -torch.inf)
         s = (inside - inside.logsumexp(-1, keepdim=True).detach()).exp() + 0.01  # (1)
         log_t = losses.log_dirichlet_sample(s, batch.noise(self.noise))
         l_a = losses.dirichlet_kl_to_uniform((a / 4).exp().clamp(0.01, 30)).mean(-1)  # (3)

@@ -1,0 +1,1 @@
+"""Timed and scored scripts with their committed results."""

@@ -1,0 +1,5 @@
+"""``python -m candidly`` is ``candidly``."""
+
+from candidly.cli import main
+
+main()

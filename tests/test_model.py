@@ -1,0 +1,342 @@
+"""Models: prediction, saving, and the descriptions that checkpoints and saved models carry."""
+
+import dataclasses
+import doctest
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from candidly import model as models
+from candidly import nets
+from candidly.batches import Sweep
+from candidly.candidates import encode
+from candidly.cleaning import Clsp, Conformal, Oracle, Random
+from candidly.engine import Recipe, fit
+from candidly.methods import METHODS, Cavl, Crosel, Proden, Supervised, Valen
+from candidly.model import Model, describe, fingerprint
+from candidly.problem import Problem
+
+N, D, C = 24, 3, 4
+RECIPE = Recipe("test", epochs=3, batch_size=8, max_lr=0.1)
+
+
+def problem(seed=0, **keywords):
+    rng = np.random.default_rng(seed)
+    y = np.arange(N) % C
+    X = rng.normal(size=(N, D)) + y[:, None]
+    S = rng.random((N, C)) < 0.4
+    S[np.arange(N), y] = True
+    rows = [np.arange(20), np.arange(3, 24)]
+    return Problem.of(X, S, **{"rows": rows, "seeds": (3, 4), "y": y, "standardise": True} | keywords)
+
+
+def train(method=None, **keywords):
+    method = Proden() if method is None else method
+    net = "mlp" if isinstance(method, Valen) else "linear"
+    data = keywords.pop("data", None) or problem()
+    return fit(data, method, recipe=RECIPE, **{"net": net, "device": "cpu"} | keywords)
+
+
+def assert_same(model, other, X=None):
+    X = torch.linspace(-2, 5, 30).view(-1, D) if X is None else X
+    assert torch.equal(model.predict(X), other.predict(X))
+    assert torch.equal(model.kept, other.kept)
+    assert {k: v.tolist() for k, v in model.history.items()} == {k: v.tolist() for k, v in other.history.items()}
+    assert all(values.dtype == np.float64 for values in other.history.values())
+    assert model.problem.classes == other.problem.classes
+    assert model.problem.seeds == other.problem.seeds
+    assert model.recipe == other.recipe == "test"
+    assert type(model.method) is type(other.method)
+    for field in dataclasses.fields(model.method):
+        assert getattr(model.method, field.name) == getattr(other.method, field.name)
+
+
+def small(hidden=6):
+    return nn.Sequential(nn.Linear(D, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, C))
+
+
+@dataclasses.dataclass
+class Own(Cavl):
+    """A user's method."""
+
+    temperature: float = 2.0
+
+    def predict(self, x):
+        return torch.softmax(self.net(x) / self.temperature, -1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_save_and_load(name, tmp_path):
+    changed = {"warmup": 1} if name in ("valen", "crosel") else {"theta": 0.002} if name == "pop" else {}
+    model = train(METHODS[name](**changed))
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert_same(model, loaded)
+    assert loaded.net == model.net
+    assert sorted(path.name.split("-")[0] for path in tmp_path.iterdir()) == ["model", "model.json"]
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"standardise": False},
+        {"dtype": torch.float64},
+        {"classes": ["a", "b", "c", "d"]},
+        {"classes": (1, 2.5, "x", True)},
+        {"y": None},
+        {"rows": None, "seeds": (7,)},
+    ],
+    ids=str,
+)
+def test_save_and_load_any_problem(keywords, tmp_path):
+    model = train(data=problem(**keywords), net="mlp")
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert_same(model, loaded)
+    assert loaded.problem.X.dtype == model.problem.X.dtype
+    loaded.save(tmp_path / "again")
+    assert_same(model, Model.load(tmp_path / "again"))
+
+
+@pytest.mark.parametrize("classes", [np.array([3, 5, 7, 9]), np.array(["a", "b", "c", "d"])], ids=["int", "str"])
+def test_class_names_from_numpy_can_be_saved(classes, tmp_path):
+    model = train(data=problem(classes=classes))
+    model.save(tmp_path)
+    assert Model.load(tmp_path).problem.classes == tuple(classes.tolist())
+
+
+def test_classes_of_candidates_can_be_saved(tmp_path):
+    S = encode([[10, 20], [10], [20, 30], [30], [10, 30], [20]])
+    data = Problem.of(np.arange(6.0)[:, None], S)
+    model = train(data=data, net="linear")
+    model.save(tmp_path)
+    assert Model.load(tmp_path).problem.classes == tuple(S.classes)
+
+
+def test_save_and_load_images(tmp_path):
+    rng = np.random.default_rng(0)
+    data = problem()
+    images = Problem.of(rng.normal(size=(N, 3, 4, 4)), data.S.numpy(), seeds=(1, 2), standardise=True)
+    model = train(Crosel(warmup=1), data=images)
+    model.save(tmp_path)
+    assert_same(model, Model.load(tmp_path), X=images.X)
+
+
+def test_a_network_of_ones_own_must_be_given_again(tmp_path):
+    model = train(net=small)
+    model.save(tmp_path)
+    with pytest.raises(ValueError, match=r"uses the network 'small' of your own; pass load\(\.\.\., net=factory\)"):
+        Model.load(tmp_path)
+    assert_same(model, Model.load(tmp_path, net=small))
+
+
+@pytest.mark.parametrize("other", [lambda: small(7), lambda: nn.Linear(D, C), lambda: small(1)])
+def test_another_network_than_the_saved_one(other, tmp_path):
+    """A factory that builds something else is an error that says so, not a network half filled."""
+    train(net=small).save(tmp_path)
+    with pytest.raises(ValueError, match="net"):
+        Model.load(tmp_path, net=other)
+
+
+def test_weights_are_never_broadcast_into_another_network(tmp_path):
+    """One hidden unit's weights would fit into six by broadcasting."""
+
+    def narrow():
+        return nn.Sequential(nn.Linear(D, 1), nn.BatchNorm1d(1))
+
+    def wide():
+        return nn.Sequential(nn.Linear(D, C), nn.BatchNorm1d(C))
+
+    train(net=lambda: nn.Sequential(*narrow(), nn.Linear(1, C))).save(tmp_path)
+    with pytest.raises(ValueError, match="net"):
+        Model.load(tmp_path, net=lambda: nn.Sequential(*wide(), nn.Linear(C, C)))
+
+
+def test_a_method_of_ones_own_must_be_given_again(tmp_path):
+    model = train(Own(3.0))
+    model.save(tmp_path)
+    with pytest.raises(ValueError, match=r"uses the method 'own' of your own; pass load\(\.\.\., method=\.\.\.\)"):
+        Model.load(tmp_path)
+    given = Own(3.0)
+    assert_same(model, Model.load(tmp_path, method=given))
+    assert vars(given) == {"temperature": 3.0}
+
+
+def test_the_librarys_supervised_method_loads(tmp_path):
+    model = train(Supervised())
+    model.save(tmp_path)
+    assert_same(model, Model.load(tmp_path))
+
+
+def test_loading_draws_no_global_randomness(tmp_path):
+    train(net=small).save(tmp_path)
+    before = torch.get_rng_state()
+    Model.load(tmp_path, net=small)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_damaged_files(tmp_path):
+    train().save(tmp_path)
+    index, tensors = tmp_path / "model.json", next(tmp_path.glob("*.safetensors"))
+    good, data = index.read_text(), tensors.read_bytes()
+    tensors.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(ValueError, match="truncated or was changed"):
+        Model.load(tmp_path)
+    tensors.unlink()
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Model.load(tmp_path)
+    tensors.write_bytes(data)
+    index.write_text(good[:-10])
+    with pytest.raises(ValueError, match="no JSON file"):
+        Model.load(tmp_path)
+    index.write_text(json.dumps(json.loads(good) | {"format": 99}))
+    with pytest.raises(ValueError, match="format version 99"):
+        Model.load(tmp_path)
+    index.write_text(json.dumps(json.loads(good) | {"tensors": "../elsewhere.safetensors"}))
+    with pytest.raises(ValueError, match="no tensor file beside it"):
+        Model.load(tmp_path)
+    index.write_text(good)
+    assert Model.load(tmp_path).predict(torch.zeros(2, D)).shape == (2, 2, C)
+
+
+def test_no_model_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"model\.json does not exist"):
+        Model.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["proden", "crosel", "valen"])
+def test_predict_equals_sweep(name):
+    data = problem()
+    model = train(METHODS[name](), data=data, net="mlp")
+    swept = Sweep(data, model.method)(model.method.predict)
+    p = model.predict(data.X)
+    assert p.shape == (2, N, C)
+    assert torch.allclose(p, swept, atol=1e-6)
+    assert torch.allclose(p.sum(-1), torch.ones(2, N), atol=1e-5)
+    assert not torch.allclose(p[0], p[1], atol=1e-3)
+
+
+def test_predict_is_what_the_network_says():
+    data = problem()
+    model = train(data=data)
+    for run, rows in enumerate(data.rows):
+        x = (data.X - data.X[rows].mean(0)) / data.X[rows].std(0, unbiased=False)
+        z = x @ model.method.net.head.weight[run] + model.method.net.head.bias[run]
+        assert torch.allclose(model.predict(data.X)[run], z.softmax(-1), atol=1e-5)
+
+
+def test_predict_takes_arrays_and_lists():
+    model = train()
+    X = np.linspace(-1, 4, 6 * D).reshape(6, D)
+    p = model.predict(X)
+    assert p.dtype == torch.float32
+    assert torch.equal(p, model.predict(X.tolist()))
+    assert torch.equal(p, model.predict(torch.as_tensor(X)))
+    assert torch.equal(p, model.predict(X.astype(np.float32)))
+    assert torch.equal(model.predict(X[:1].astype(int)), model.predict(X[:1].astype(int).astype(float)))
+
+
+@pytest.mark.parametrize("numbers", [1, 6 * D, 11 * D, 10**6])
+def test_predict_works_in_blocks(numbers, monkeypatch):
+    """A block holds at most so many numbers of input, over all runs, and at least one row."""
+    model, X = train(net="mlp"), problem().X
+    whole, sizes = model.predict(X), []
+    plain = Proden.predict
+    monkeypatch.setattr(models, "_PREDICT_NUMBERS", numbers)
+    monkeypatch.setattr(Proden, "predict", lambda self, x: sizes.append(x.shape[1]) or plain(self, x))
+    assert torch.allclose(model.predict(X), whole, atol=1e-6)
+    assert sum(sizes) == N
+    assert max(sizes) == min(N, max(1, numbers // (2 * D)))
+
+
+def test_predict_leaves_training_mode_as_the_engine_wants_it():
+    model = train(net="mlp")
+    before = {name: value.clone() for name, value in model.method.net.state_dict().items()}
+    model.predict(problem().X)
+    assert model.method.net.training
+    for name, value in model.method.net.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_builder_gives_every_network_its_own_weights():
+    data = problem()
+    build = models.builder(data, "linear")
+    first, second = build(), build()
+    assert not torch.equal(first.head.weight, second.head.weight)
+    again = models.builder(data, "linear")
+    assert torch.equal(again().head.weight, first.head.weight)
+    assert torch.equal(again().head.weight, second.head.weight)
+    decoder = build("decoder", inputs=C, outputs=D)
+    assert isinstance(decoder, nets.Decoder)
+    assert decoder.second.weight.shape == (2, D, D)
+    assert models.builder(problem(dtype=torch.float64), "mlp")().head.weight.dtype == torch.float64
+
+
+def test_describe():
+    assert describe(None) is None
+    assert describe("mlp") == "mlp"
+    assert describe(Crosel(warmup=3)) == {"name": "crosel", "warmup": 3, "confidence": 0.9, "lambda_cr": 2.0}
+    assert describe(small) == "small"
+    like = describe(Random(Conformal.published()))["like"]
+    assert like["name"] == "conformal"
+    assert like["alpha"] == 0.05
+    assert describe(Conformal()) != describe(Conformal(warmup=11))
+
+
+def test_describe_tells_arrays_apart():
+    y = np.arange(5)
+    assert describe(Oracle(y)) == describe(Oracle(y.copy()))
+    assert describe(Oracle(y)) == describe(Oracle(y.tolist()))
+    others = (y + 1, y[::-1], y.astype(np.float32), y[:4], y[None])
+    descriptions = [str(describe(Oracle(other))) for other in (y, *others)]
+    assert len(set(descriptions)) == len(descriptions)
+    assert describe(torch.arange(5)) == describe(y)
+    assert describe(Clsp(features=y[:, None]))["features"] != describe(Clsp())["features"]
+
+
+@pytest.mark.parametrize(
+    "value", [np.int64(3), np.float64(0.5), np.float32(0.5), np.bool_(True), 3, 0.5, True], ids=repr
+)
+def test_describe_keeps_numbers(value):
+    """Hyper-parameters often come from numpy, as in a grid of them."""
+    found = describe(value)
+    assert found == value
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_a_method_with_numbers_from_numpy_can_be_saved(tmp_path):
+    model = train(Crosel(warmup=np.int64(1), confidence=np.float32(0.5)))
+    model.save(tmp_path)
+    assert Model.load(tmp_path).method.warmup == 1
+
+
+def test_fingerprint():
+    """Anything a training depends on changes it, and nothing else does."""
+    base = problem()
+    assert fingerprint(base) == fingerprint(problem())
+    X, S = base.X.clone(), base.S.clone()
+    X[5, 1] += 1e-3
+    S[5] = True
+    changed = [
+        dataclasses.replace(base, X=X),
+        dataclasses.replace(base, S=S),
+        dataclasses.replace(base, S=base.sets.clone()),
+        dataclasses.replace(base, rows=(base.rows[0], base.rows[1][1:])),
+        dataclasses.replace(base, rows=base.rows[::-1]),
+        dataclasses.replace(base, seeds=(3, 5)),
+        dataclasses.replace(base, seeds=(4, 3)),
+        dataclasses.replace(base, y=None),
+        dataclasses.replace(base, y=base.y.flip(0)),
+        dataclasses.replace(base, shift=base.shift + 1),
+        dataclasses.replace(base, scale=None, shift=None),
+        problem(dtype=torch.float64),
+    ]
+    prints = [fingerprint(one) for one in (base, *changed)]
+    assert len(set(prints)) == len(prints)
+
+
+def test_examples():
+    assert doctest.testmod(models).failed == 0

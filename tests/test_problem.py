@@ -1,0 +1,246 @@
+"""The border: bad input is refused with a message that names it; scaling and random streams."""
+
+import dataclasses
+import doctest
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from candidly import problem as module
+from candidly.batches import scaled
+from candidly.candidates import encode
+from candidly.engine import Recipe, fit
+from candidly.methods import Proden
+from candidly.problem import Problem, stream
+
+X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 5.0], [3.0, 2.0]])
+S = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]], dtype=bool)
+
+
+def replaced(array, place, value):
+    changed = array.astype(float) if isinstance(value, float) else array.copy()
+    changed[place] = value
+    return changed
+
+
+BAD = {
+    "empty candidate row": ({"S": replaced(S, 2, False)}, "row 2 has no candidates"),
+    "empty row of one run": ({"S": np.stack([S, replaced(S, 1, False)]), "seeds": [0, 1]}, "row 1 has no candidates"),
+    "more rows in X": ({"X": np.zeros((5, 2))}, "X has 5 rows but S has 4"),
+    "fewer rows in X": ({"X": X[:3]}, "X has 3 rows but S has 4"),
+    "more runs in S": ({"S": np.stack([S, S, S]), "seeds": [0, 1]}, "S holds sets for 3 runs but there are 2 seeds"),
+    "more runs in rows": ({"rows": [[0, 1], [2, 3]], "seeds": [0]}, "rows lists 2 runs but there are 1 seeds"),
+    "fewer runs in rows": ({"rows": [[0, 1]], "seeds": [0, 1]}, "rows lists 1 runs but there are 2 seeds"),
+    "no runs": ({"seeds": []}, "seed"),
+    "short y": ({"y": [0, 1, 2]}, r"y has shape \(3,\) but X has 4 rows"),
+    "y matrix": ({"y": np.zeros((4, 3), int)}, r"y has shape \(4, 3\) but X has 4 rows"),
+    "y too large": ({"y": [0, 1, 2, 3]}, "y goes from 0 to 3; classes are 0 to 2"),
+    "y negative": ({"y": [-1, 1, 2, 2]}, "y goes from -1 to 2; classes are 0 to 2"),
+    "y no integers": ({"y": [0.5, 1.0, 2.0, 2.0]}, "y"),
+    "more class names": ({"classes": "abcd"}, "4 class names were given but S has 3 columns"),
+    "fewer class names": ({"classes": ["a", "b"]}, "2 class names were given but S has 3 columns"),
+    "class named twice": ({"classes": ["a", "b", "a"]}, "'a'"),
+    "nan": ({"X": replaced(X, (2, 1), np.nan)}, "X has nan in row 2, column 1"),
+    "inf": ({"X": replaced(X, (3, 0), np.inf)}, "X has inf in row 3, column 0"),
+    "minus inf": ({"X": replaced(X, (0, 0), -np.inf)}, "X has -inf in row 0, column 0"),
+    "nan in an image": ({"X": replaced(np.zeros((4, 1, 2, 2)), (1, 0, 1, 0), np.nan)}, "X has nan in row 1, column 2"),
+    "too large for the precision": ({"X": replaced(X, (1, 1), 1e200)}, "row 1, column 1"),
+    "flat X": (
+        {"X": np.arange(4.0)},
+        r"at least two axes \(rows, features\); reshape a single feature with X\[:, None\]",
+    ),
+    "one class": ({"S": np.ones((4, 1), bool)}, "number of classes is 1"),
+    "no rows": ({"X": X[:0], "S": S[:0]}, "no rows"),
+    "flat S": ({"S": np.ones(4, bool)}, r"shape \(4,\)"),
+    "four axes in S": ({"S": S[None, None]}, r"shape \(1, 1, 4, 3\)"),
+    "numbers in S": ({"S": S.astype(int) * 2}, "dtype int64"),
+    "weights in S": ({"S": S / 2}, "dtype float64"),
+    "row too large": ({"rows": [[0, 4]]}, "training rows go from 0 to 4 but X has rows 0 to 3"),
+    "negative row": ({"rows": [[-1, 2]]}, "training rows go from -1 to 2 but X has rows 0 to 3"),
+    "row listed twice": ({"rows": [[3, 0, 3]]}, "row 3 is listed twice"),
+    "one training row": ({"rows": [[2]]}, "a run has 1 training rows"),
+    "no training rows": ({"rows": [[]]}, "a run has 0 training rows"),
+    "one training row in the second run": ({"rows": [[0, 1], [2]], "seeds": [0, 1]}, "a run has 1 training rows"),
+    "one row in all": ({"X": X[:1], "S": S[:1]}, "1 training rows"),
+    "rows without runs": ({"rows": [0, 1, 2]}, "rows"),
+    "fractional rows": ({"rows": [[0.0, 1.5]]}, "rows"),
+    "rows as a mask": ({"rows": [[True, False]]}, "rows"),
+    "negative seed": ({"seeds": [-1]}, "-1"),
+    "fractional seed": ({"seeds": [0.5]}, "0.5"),
+    "text in X": ({"X": X.astype(str)}, "X"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_refused_and_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Problem.of(**({"X": X, "S": S} | changes))
+
+
+def test_good_input_is_taken():
+    """Otherwise the table above would prove little."""
+    for changes in [{}, {"seeds": [0, 1]}, {"rows": [[3, 0]]}, {"y": [0, 1, 2, 2]}, {"classes": "abc"}, {"S": S[None]}]:
+        Problem.of(**({"X": X, "S": S} | changes))
+
+
+def test_rows_that_all_have_the_same_candidates_warn():
+    with pytest.warns(UserWarning, match="all 4 rows have the same candidates"):
+        Problem.of(X, np.repeat(S[1:2], 4, 0))
+
+
+@given(row=st.integers(0, 29), column=st.integers(0, 3), value=st.sampled_from([np.nan, np.inf, -np.inf]))
+def test_the_first_bad_number_is_named(row, column, value):
+    features = np.zeros((30, 4))
+    features[row, column] = features[29, 3] = value
+    sets = np.eye(3, dtype=bool)[np.arange(30) % 3]
+    with pytest.raises(ValueError, match=re.escape(f"X has {value} in row {row}, column {column};")):
+        Problem.of(features, sets)
+
+
+@given(row=st.integers(0, 29))
+def test_the_first_empty_row_is_named(row):
+    sets = np.eye(3, dtype=bool)[np.arange(30) % 3]
+    sets[row] = False
+    with pytest.raises(ValueError, match=f"row {row} has no candidates"):
+        Problem.of(np.zeros((30, 1)), sets)
+
+
+def test_input_is_copied_and_converted():
+    features, sets, rows, y = X.copy(), S.copy(), np.array([3, 0, 2]), np.array([0, 1, 2, 2])
+    problem = Problem.of(features, sets, rows=[rows], y=y)
+    assert problem.X.dtype == torch.float32
+    assert problem.rows[0].tolist() == [0, 2, 3]
+    assert problem.classes == (0, 1, 2)
+    held = problem.X.clone(), problem.S.clone(), problem.rows[0].clone(), problem.y.clone()
+    features += 1
+    sets ^= True
+    rows[:] = 1
+    y[:] = 0
+    now = problem.X, problem.S, problem.rows[0], problem.y
+    assert all(torch.equal(a, b) for a, b in zip(held, now, strict=True))
+    assert Problem.of(X, S, dtype=torch.float64).X.dtype == torch.float64
+
+
+@pytest.fixture
+def always_warning():
+    """Let torch repeat warnings that it gives once per process."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
+
+
+@pytest.mark.usefixtures("always_warning")
+@pytest.mark.parametrize("name", ["X", "S", "y", "rows", "new X"])
+def test_read_only_input_is_no_reason_to_warn(name):
+    """Memory maps are read-only, and torch warns when it shares memory with such an array."""
+    arrays = {"X": X.copy(), "S": S.copy(), "y": np.array([0, 1, 2, 2]), "rows": np.arange(4), "new X": X.copy()}
+    arrays[name].setflags(write=False)
+    problem = Problem.of(arrays["X"], arrays["S"], y=arrays["y"], rows=[arrays["rows"]])
+    model = fit(problem, Proden(), recipe=Recipe(epochs=1), net="linear", device="cpu", progress=False)
+    assert model.predict(arrays["new X"]).shape == (1, 4, 3)
+
+
+def test_candidates_bring_their_class_names():
+    sets = encode([{"ant"}, {"ant", "bee"}, {"bee", "cat"}, {"cat"}])
+    assert Problem.of(X, sets).classes == ("ant", "bee", "cat")
+    assert Problem.of(X, sets, classes=["a", "b", "c"]).classes == ("a", "b", "c")
+    assert torch.equal(Problem.of(X, sets).S, torch.from_numpy(S))
+
+
+def test_class_names_from_an_array_can_be_saved(tmp_path):
+    problem = Problem.of(X, S, classes=np.array([3, 5, 8]))
+    model = fit(problem, Proden(), recipe=Recipe(epochs=1), net="linear", device="cpu", progress=False)
+    model.save(tmp_path)
+    assert type(model).load(tmp_path).problem.classes == (3, 5, 8)
+
+
+def test_views_on_the_runs():
+    problem = Problem.of(X, S, rows=[[0, 1], [1, 2, 3]], seeds=[4, 5], y=[0, 1, 2, 2])
+    assert (problem.runs, problem.num_classes) == (2, 3)
+    assert problem.members.tolist() == [[True, True, False, False], [False, True, True, True]]
+    assert torch.equal(problem.sets, torch.from_numpy(np.stack([S, S])))
+    own = Problem.of(X, np.stack([S, ~S]), seeds=[4, 5])
+    assert torch.equal(own.sets, torch.from_numpy(np.stack([S, ~S])))
+    empty = problem.without_rows()
+    assert len(empty.X) == empty.S.shape[-2] == 0
+    assert empty.y is None
+    assert (empty.X.shape[1:], empty.num_classes, empty.seeds) == (problem.X.shape[1:], 3, (4, 5))
+
+
+def test_a_stream_depends_on_its_arguments_alone():
+    def draw(*key):
+        return torch.rand(8, generator=stream(*key))
+
+    state = torch.get_rng_state()
+    keys = [(seed, purpose, index) for seed in (0, 1) for purpose in ("order", "noise") for index in range(3)]
+    first = [draw(*key) for key in keys]
+    assert torch.equal(torch.get_rng_state(), state)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        assert all(torch.equal(draw(*key), old) for key, old in zip(keys, first, strict=True))
+    different = {tuple(values.tolist()) for values in first}
+    assert len(different) == len(keys)
+
+
+def test_a_streams_numbers_never_change():
+    """They are part of the promise that the same seed and device give the same bits."""
+    words = [stream(seed, "network", 1).initial_seed() for seed in range(200)]
+    assert len(set(words)) == 200
+    assert words[:2] == [2122545592250308646, 8500753011714785339]
+
+
+@given(
+    features=hnp.arrays(np.float64, (12, 3), elements=st.integers(-50, 50).map(float)),
+    rows=st.sets(st.integers(0, 11), min_size=2),
+)
+@settings(max_examples=40)
+def test_every_run_is_standardised_over_its_own_training_rows(features, rows):
+    sets = np.eye(3, dtype=bool)[np.arange(12) % 3]
+    runs = [sorted(rows), list(range(12))]
+    problem = Problem.of(features, sets, rows=runs, seeds=[0, 1], standardise=True, dtype=torch.float64)
+    seen = scaled(problem.X.expand(2, -1, -1), problem)
+    for run, own in enumerate(runs):
+        inside, spread = seen[run, own].numpy(), features[own].std(0)
+        np.testing.assert_allclose(inside.mean(0), 0, atol=1e-9)
+        np.testing.assert_allclose(inside.std(0), spread > 0, atol=1e-9)
+    outside = [row for row in range(12) if row not in rows]
+    changed = features.copy()
+    changed[outside] += 1000
+    other = Problem.of(changed, sets, rows=runs, seeds=[0, 1], standardise=True, dtype=torch.float64)
+    assert torch.equal(other.shift[0], problem.shift[0])
+    assert torch.equal(other.scale[0], problem.scale[0])
+    assert not outside or not torch.equal(other.shift[1], problem.shift[1])
+
+
+@given(value=st.floats(-1e6, 1e6), n=st.integers(2, 3000))
+@settings(max_examples=60)
+def test_a_constant_feature_is_not_blown_up(value, n):
+    """Rounding must not turn a spread of nothing into a divisor."""
+    features = np.stack([np.full(n, value), np.arange(n)], 1)
+    problem = Problem.of(features, np.eye(2, dtype=bool)[np.arange(n) % 2], standardise=True)
+    assert problem.scale[0, 0, 0] == 1
+    assert scaled(problem.X[None], problem)[..., 0].abs().max() <= 1e-6 * abs(value)
+
+
+def test_images_are_standardised_by_pixel():
+    images = np.random.default_rng(0).normal(3, 2, (4, 1, 2, 2))
+    problem = Problem.of(images, S, seeds=[0, 1], standardise=True)
+    assert problem.shift.shape == problem.scale.shape == (2, 1, 1, 2, 2)
+    seen = scaled(problem.X.expand(2, *problem.X.shape), problem)
+    torch.testing.assert_close(seen.mean(1), torch.zeros(2, 1, 2, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(seen.std(1, unbiased=False), torch.ones(2, 1, 2, 2), atol=1e-4, rtol=0)
+
+
+def test_a_problem_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Problem.of(X, S).seeds = (1,)
+
+
+def test_examples():
+    assert doctest.testmod(module).failed == 0
