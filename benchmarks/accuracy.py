@@ -11,6 +11,7 @@ split, with one-sided paired t-tests, Holm-corrected.
 
 import argparse
 import csv
+import dataclasses
 import json
 import time
 from collections import defaultdict
@@ -33,6 +34,7 @@ CLEANERS = {
     "conf": Conformal.published(),
     "revocable": Conformal(),
     "algorithm1": Conformal.algorithm1(),
+    "conf-random": dataclasses.replace(Conformal.published(), calibration="reuse"),
 }
 SEEDS, INITIALISATIONS = range(5), 4
 
@@ -114,13 +116,19 @@ def table(args: argparse.Namespace) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for dataset, name, cell, ours, theirs, _ in rows:
         spread = np.std(100 * np.array(cell["accuracy"]), ddof=1)
-        beside = f"{theirs.mean():.2f} | {ours.mean() - theirs.mean():+.2f} | p = {adjusted[dataset, name]:.2f}" if len(theirs) else "| |"
+        beside = (
+            f"{theirs.mean():.2f} | {ours.mean() - theirs.mean():+.2f} | p = {adjusted[dataset, name]:.2f}"
+            if len(theirs)
+            else "| |"
+        )
         seeds = " ".join(f"{value:.1f}" for value in ours)
         print(f"| {dataset} | {name} | {ours.mean():.2f} ± {spread:.2f} | {beside} | {seeds} | {cell['seconds']:.0f} |")
     for dataset in results:
         differences = [ours.mean() - theirs.mean() for d, _, _, ours, theirs, _ in rows if d == dataset and len(theirs)]
         if differences:
-            print(f"\nMean difference over the {len(differences)} published cells of {dataset}: {np.mean(differences):+.2f}")
+            print(
+                f"\nMean difference over the {len(differences)} published cells of {dataset}: {np.mean(differences):+.2f}"
+            )
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from benchmarks import accuracy
 from candidly import data
+from candidly.cleaning import Conformal
 from candidly.data import protocols
 from candidly.losses import candidate_nll, masked_softmax, soft_ce
 from candidly.methods import Batch, Crosel, Method
@@ -50,7 +51,9 @@ class Variant(Crosel):
             label = self.labels[:, :, other, -1].gather(1, rows).clamp_min(0)
             picked.append((rows, label, self.count[:, other, None] > 0))
         if self.joint and phase == "main":
-            both = [net(torch.cat([batch.x, batch.inputs(rows)], 1)) for net, (rows, _, _) in zip(nets, picked, strict=True)]
+            both = [
+                net(torch.cat([batch.x, batch.inputs(rows)], 1)) for net, (rows, _, _) in zip(nets, picked, strict=True)
+            ]
             z, chosen = torch.stack([out[:, :B] for out in both]), [out[:, B:] for out in both]
         else:
             z = torch.stack([net(batch.x) for net in nets])
@@ -96,13 +99,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--dataset", default="lost")
+    parser.add_argument("--clean", action="store_true", help="with the published conformal cleaning (Conf+CroSel)")
     parser.add_argument("--variants", help="comma-separated; all when left out")
     parser.add_argument("--out", default="benchmarks/results/crosel_gap.json")
     args = parser.parse_args()
     dataset = protocols.uai2025(data.load(args.dataset, root=args.data))
+    cleaner = Conformal.published() if args.clean else None
     results = {}
     for name in args.variants.split(",") if args.variants else VARIANTS:
-        accuracies, seconds = accuracy.train(dataset, VARIANTS[name], None, "auto")
+        accuracies, seconds = accuracy.train(dataset, VARIANTS[name], cleaner, "auto")
         results[name] = accuracies
         Path(args.out).write_text(json.dumps({args.dataset: results}, indent=1) + "\n")
         print(f"{name:45} {100 * np.mean(accuracies):6.2f}  {seconds:5.1f} s", flush=True)

@@ -180,7 +180,7 @@ def test_conformal_does_prune():
 
 
 def literal_published(p, S, scores, epoch, warmup=10):
-    """One batch (B, C) under the published rule, entry by entry (METHODS: pv > 0.05 + β keeps a label)."""
+    """One batch (B, C) under the published rule, entry by entry: a label with pv > 0.05 + β is kept."""
     beta = sum(float(p[i, j]) for i in range(len(p)) for j in range(p.shape[1]) if not S[i, j]) / len(p)
     epsilon = 0.5 ** (epoch - warmup + 1)
     kept = torch.zeros_like(S)
@@ -194,7 +194,6 @@ def literal_published(p, S, scores, epoch, warmup=10):
 @settings(max_examples=30)
 def test_the_published_rule_equals_its_literal_twin(seed, classes):
     problem, tables, p, rows, _ = world(seed, classes)
-    p = (p + 1 / 256) / (1 + classes / 256)  # no ties with the scores
     cleaner = dataclasses.replace(Conformal.published(), warmup=1)
     kept, _ = visit(cleaner, problem, tables, p, rows, torch.ones_like(p, dtype=torch.bool))
     for epoch, run in itertools.product(range(1, EPOCHS), range(RUNS)):
@@ -224,12 +223,12 @@ def test_calibrating_leaves_networks_and_random_state_alone(cleaner):
     training.cleaner.calibrate = watch
     for epoch in range(3):
         modes.clear()
-        training.begin_epoch(resumed=False)
+        training.begin_epoch()
         assert modes
         assert not any(modes)  # evaluation mode
         assert training.epoch == epoch
-        for _ in range(training.steps):
-            training.step("main")
+        while training.done < training.steps:
+            training.advance(capture=False)
         training.end_epoch()
 
 
@@ -340,9 +339,9 @@ def test_held_out_rows_never_train(cleaner):
     training = Training(problem, Proden(), dataclasses.replace(cleaner, warmup=1), Recipe(epochs=4), "linear")
     visited = [set(), set()]
     while training.epoch < 4:
-        training.begin_epoch(resumed=False)
-        for _ in range(training.steps):
-            training.step("main")
+        training.begin_epoch()
+        while training.done < training.steps:
+            training.advance(capture=False)
             for run in range(2):
                 visited[run] |= set(training.batch.rows[run].tolist())
         training.end_epoch()
@@ -578,8 +577,8 @@ def test_random_asks_for_the_noise_of_both():
     X, S, _ = blobs(40, seed=0)
     training = Training(Problem.of(X, S), Proden(), Random(Noisy()), Recipe(epochs=1), "linear")
     assert training.cleaner.noise == 8
-    training.begin_epoch(resumed=False)
-    training.step("main")
+    training.begin_epoch()
+    training.advance(capture=False)
     assert (training.batch.take(training.batch.kept).sum(-1) == 1).all()
 
 

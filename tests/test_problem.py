@@ -42,7 +42,7 @@ BAD = {
     "y too large": ({"y": [0, 1, 2, 3]}, "y goes from 0 to 3; classes are 0 to 2"),
     "y negative": ({"y": [-1, 1, 2, 2]}, "y goes from -1 to 2; classes are 0 to 2"),
     "y no integers": ({"y": [0.5, 1.0, 2.0, 2.0]}, "y"),
-    "more class names": ({"classes": "abcd"}, "4 class names were given but S has 3 columns"),
+    "more class names": ({"classes": list("abcd")}, "4 class names were given but S has 3 columns"),
     "fewer class names": ({"classes": ["a", "b"]}, "2 class names were given but S has 3 columns"),
     "class named twice": ({"classes": ["a", "b", "a"]}, "'a'"),
     "nan": ({"X": replaced(X, (2, 1), np.nan)}, "X has nan in row 2, column 1"),
@@ -84,7 +84,9 @@ def test_bad_input_is_refused_and_named(changes, message):
 
 def test_good_input_is_taken():
     """Otherwise the table above would prove little."""
-    for changes in [{}, {"seeds": [0, 1]}, {"rows": [[3, 0]]}, {"y": [0, 1, 2, 2]}, {"classes": "abc"}, {"S": S[None]}]:
+    names = ["a", "b", "c"]
+    good = [{}, {"seeds": [0, 1]}, {"rows": [[3, 0]]}, {"y": [0, 1, 2, 2]}, {"classes": names}, {"S": S[None]}]
+    for changes in good:
         Problem.of(**({"X": X, "S": S} | changes))
 
 
@@ -146,6 +148,17 @@ def test_read_only_input_is_no_reason_to_warn(name):
     assert model.predict(arrays["new X"]).shape == (1, 4, 3)
 
 
+def test_tensors_are_taken_as_arrays_are():
+    y, rows = np.array([0, 1, 2, 2]), np.array([3, 0, 2])
+    given = {"X": X, "S": S, "y": y}
+    tensors = {key: torch.from_numpy(value) for key, value in given.items()}
+    problem = Problem.of(**tensors, rows=[torch.from_numpy(rows)])
+    expected = Problem.of(**given, rows=[rows])
+    assert problem.X.data_ptr() != torch.from_numpy(X).data_ptr()
+    assert all(torch.equal(getattr(problem, key), getattr(expected, key)) for key in given)
+    assert torch.equal(problem.rows[0], expected.rows[0])
+
+
 def test_candidates_bring_their_class_names():
     sets = encode([{"ant"}, {"ant", "bee"}, {"bee", "cat"}, {"cat"}])
     assert Problem.of(X, sets).classes == ("ant", "bee", "cat")
@@ -153,11 +166,17 @@ def test_candidates_bring_their_class_names():
     assert torch.equal(Problem.of(X, sets).S, torch.from_numpy(S))
 
 
-def test_class_names_from_an_array_can_be_saved(tmp_path):
-    problem = Problem.of(X, S, classes=np.array([3, 5, 8]))
+@pytest.mark.parametrize("form", [np.array, list, tuple])
+def test_class_names_from_an_array_can_be_saved(form, tmp_path):
+    problem = Problem.of(X, S, classes=form(np.array([3, 5, 8])))
     model = fit(problem, Proden(), recipe=Recipe(epochs=1), net="linear", device="cpu", progress=False)
     model.save(tmp_path)
     assert type(model).load(tmp_path).problem.classes == (3, 5, 8)
+
+
+def test_class_names_may_be_tuples():
+    names = (("animal", "ant"), ("animal", "bee"), ("plant", "fern"))
+    assert Problem.of(X, S, classes=names).classes == names
 
 
 def test_views_on_the_runs():

@@ -5,10 +5,9 @@ resolved on first use, so that ``import candidly`` and ``candidly --help`` are i
 """
 
 import importlib
-from importlib.metadata import version
 from typing import Any
 
-__version__ = version("candidly")
+__version__ = "0.1.0"
 
 _HOMES = {
     "Candidates": "candidates",
@@ -25,7 +24,7 @@ _HOMES = {
 }
 _MODULES = ("candidates", "cleaning", "conformal", "corrupt", "data", "engine", "methods", "metrics", "nets", "store")
 
-__all__ = ["__version__", *_HOMES, *_MODULES]  # noqa: PLE0604
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,9 @@ def run(seeds: int, device: str) -> None:
         f"test; {seeds} splits; recipe '{RECIPE}'; 'Conf+' cleans the candidate sets during training.\n"
     )
     print(f"{'method':13}{'test accuracy':>17}{'true labels kept':>18}{'wrong removed':>15}{'seconds':>9}")
-    problem = Problem.of(digits.X, S, rows=[split[:cut] for split in splits], seeds=range(seeds), classes=digits.classes)
+    problem = Problem.of(
+        digits.X, S, rows=[split[:cut] for split in splits], seeds=range(seeds), classes=digits.classes
+    )
     for name, method, cleaner in COMBINATIONS:
         start = time.perf_counter()
         model = fit(problem, method, cleaner, RECIPE, device=device)

@@ -147,7 +147,9 @@ class Training:
             with torch.cuda.graph(captured):
                 self.step(phase)
         except RuntimeError as error:
-            warnings.warn(f"the step cannot be captured as a CUDA graph, training goes on without: {error}", stacklevel=5)
+            warnings.warn(
+                f"the step cannot be captured as a CUDA graph, training goes on without: {error}", stacklevel=5
+            )
             return None
         return captured
 
@@ -279,7 +281,8 @@ def fit(
     Examples
     --------
     >>> from candidly.methods import Proden
-    >>> problem = Problem.of([[0.0], [0.1], [1.0], [0.9]], [[True, False], [True, True], [False, True], [True, True]], seeds=[0, 1])
+    >>> X, S = [[0.0], [0.1], [0.9]], [[True, False], [True, True], [False, True]]
+    >>> problem = Problem.of(X, S, seeds=[0, 1])
     >>> model = fit(problem, Proden(), recipe=Recipe(epochs=5), device="cpu")
     >>> model.predict([[0.0], [1.0]]).shape
     torch.Size([2, 2, 2])
@@ -297,7 +300,8 @@ def fit(
         config |= {"net": describe(net), "problem": fingerprint(problem)}
         training.resume(folder, config)
     cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=not deterministic, deterministic=deterministic)
-    bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=None if progress is None else not progress)
+    hidden = None if progress is None else not progress
+    bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden)
     with cudnn, bar, _interruptible() as interrupted:
         while training.epoch < recipe.epochs:
             training.begin_epoch()

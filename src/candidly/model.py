@@ -111,7 +111,7 @@ class Model:
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
         like = self.problem.X
-        rows = torch.as_tensor(np.asarray(X)).to(like.dtype)
+        rows = torch.as_tensor(np.asarray(X).copy()).to(like.dtype)
         if rows.shape[1:] != like.shape[1:]:
             shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
             raise ValueError(f"rows of X have shape {shapes}; give the same features")
@@ -162,6 +162,8 @@ class Model:
         network = net if net is not None else facts["net"]
         method.setup(problem, builder(problem, network))
         saved = {key: value for key, value in tensors.items() if key.startswith("net.")}
-        copy_tensors(saved, network_tensors(method), "the saved network is another one; pass the net it was trained with")
+        copy_tensors(
+            saved, network_tensors(method), "the saved network is another one; pass the net it was trained with"
+        )
         history = {key[8:]: value.numpy() for key, value in tensors.items() if key.startswith("history.")}
         return cls(method, problem.without_rows(), network, facts["recipe"], history, tensors["kept"])

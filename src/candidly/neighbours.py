@@ -7,7 +7,7 @@ _BLOCK_ENTRIES = 2**25
 
 
 def nearest(features: Tensor, k: int) -> Tensor:
-    """Indices (n, k) of each row's k nearest other rows by Euclidean distance; ties go to whichever torch.topk takes.
+    """Find each row's k nearest other rows by Euclidean distance, (n, k); ties go to whichever torch.topk takes.
 
     Examples
     --------

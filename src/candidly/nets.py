@@ -6,6 +6,7 @@ weights alone and beside others.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +20,7 @@ _EPSILON, _MOMENTUM = 1e-5, 0.1
 
 
 class Linear(nn.Module):
-    """R linear layers, initialised as torch.nn.Linear is unless `gain` asks for Xavier-normal weights."""
+    """R linear layers, initialised as torch.nn.Linear; with `xavier`, Xavier-normal weights and biases of 0.01."""
 
     def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], xavier: bool = False):
         super().__init__()
@@ -85,7 +86,7 @@ class BatchNorm(nn.Module):
         with torch.no_grad():
             self.running_mean.lerp_(mean, _MOMENTUM)
             self.running_variance.lerp_(variance * (rows / max(rows - 1, 1)), _MOMENTUM)
-        return out  # type: ignore[no-any-return]
+        return out
 
 
 class Mlp(nn.Module):
@@ -94,8 +95,7 @@ class Mlp(nn.Module):
     def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], features: bool = False):
         super().__init__()
         widths = [inputs] + [HIDDEN] * DEPTH
-        pairs = zip(widths[:-1], widths[1:], strict=True)
-        self.hidden = nn.ModuleList(Linear(a, b, generators) for a, b in pairs)
+        self.hidden = nn.ModuleList(Linear(a, b, generators) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(BatchNorm(HIDDEN, len(generators)) for _ in range(DEPTH))
         self.project = Linear(HIDDEN, FEATURES, generators) if features else nn.Identity()
         self.head = Linear(FEATURES if features else HIDDEN, outputs, generators)
@@ -105,7 +105,7 @@ class Mlp(nn.Module):
         h = x.flatten(2)
         for linear, norm in zip(self.hidden, self.norms, strict=True):
             h = norm(linear(h).relu())
-        return self.project(h)  # type: ignore[no-any-return]
+        return self.project(h)
 
     def features(self, x: Tensor) -> Tensor:
         """Map to the L2-normalised features φ, (R, B, 128)."""
@@ -113,7 +113,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map to logits."""
-        return self.head(self.embed(x))  # type: ignore[no-any-return]
+        return self.head(self.embed(x))
 
 
 class LinearNet(nn.Module):
@@ -125,7 +125,7 @@ class LinearNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map to logits."""
-        return self.head(x.flatten(2))  # type: ignore[no-any-return]
+        return self.head(x.flatten(2))
 
 
 class Decoder(nn.Module):
@@ -138,7 +138,7 @@ class Decoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (R, B, C) to (R, B, D)."""
-        return self.second(self.first(x).relu())  # type: ignore[no-any-return]
+        return self.second(self.first(x).relu())
 
 
 def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
@@ -147,7 +147,7 @@ def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
 
 
 class Resnet9(nn.Module):
-    """One ResNet-9 for colour images whose sides are multiples of 32 (METHODS: 64, 128, 256, 512 and 1028 channels)."""
+    """One ResNet-9 for colour images whose sides are multiples of 32: 64, 128, 256, 512 and 1028 channels."""
 
     def __init__(self, shape: tuple[int, ...], outputs: int, features: bool = False):
         super().__init__()
@@ -177,7 +177,7 @@ class Resnet9(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map to logits."""
-        return self.head(self.embed(x))  # type: ignore[no-any-return]
+        return self.head(self.embed(x))
 
 
 class Separate(nn.Module):
@@ -209,7 +209,9 @@ class BuildNet(Protocol):
 
     def __call__(
         self, name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False
-    ) -> nn.Module: ...
+    ) -> nn.Module:
+        """Build one network."""
+        ...
 
 
 def build(

@@ -101,9 +101,12 @@ class Problem:
         if isinstance(S, candidates.Candidates):
             classes = S.classes if classes is None else classes
             S = S.matrix
-        sets = np.array(S)
-        features = torch.as_tensor(np.array(X)).to(dtype)
-        runs = len(seeds)
+        sets, numbers, runs = np.asarray(S).copy(), np.asarray(X).copy(), len(seeds)
+        if numbers.dtype.kind not in "biuf":
+            raise ValueError(f"X has dtype {numbers.dtype}; pass numbers")
+        features = torch.as_tensor(numbers).to(dtype)
+        if not runs or any(seed != int(seed) or seed < 0 for seed in seeds):
+            raise ValueError(f"seeds is {list(seeds)}; give each run a seed, an integer of at least 0")
         for matrix in sets if sets.ndim == 3 else [sets]:
             candidates.check(matrix)
         if sets.ndim == 3 and len(sets) != runs:
@@ -113,10 +116,10 @@ class Problem:
         if features.ndim < 2:
             raise ValueError("X must have at least two axes (rows, features); reshape a single feature with X[:, None]")
         _check_finite(features)
-        index = [torch.arange(len(features))] * runs if rows is None else [_check_rows(r, len(features)) for r in rows]
+        index = [_check_rows(r, len(features)) for r in ([np.arange(len(features))] * runs if rows is None else rows)]
         if len(index) != runs:
             raise ValueError(f"rows lists {len(index)} runs but there are {runs} seeds; give one seed per run")
-        names = tuple(range(sets.shape[-1])) if classes is None else tuple(np.asarray(classes, dtype=object).tolist())
+        names = tuple(range(sets.shape[-1])) if classes is None else candidates._class_names(classes)
         if len(names) != sets.shape[-1]:
             raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
         truth = None if y is None else _check_labels(y, len(features), len(names))
@@ -148,7 +151,7 @@ class Problem:
 
     def to(self, device: torch.device) -> "Problem":
         """Return the same problem on another device."""
-        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {k: value.to(device) for k, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, rows=tuple(rows.to(device) for rows in self.rows), **moved)
 
     def without_rows(self) -> "Problem":
@@ -171,7 +174,11 @@ def _check_finite(X: Tensor) -> None:
 
 
 def _check_rows(rows: Any, n: int) -> Tensor:
-    index = torch.as_tensor(np.asarray(rows), dtype=torch.int64).sort().values
+    numbers = np.asarray(rows).copy()  # torch warns about memory it cannot write to
+    if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
+        found = f"dtype {numbers.dtype} and shape {numbers.shape}"
+        raise ValueError(f"a run's training rows have {found}; rows takes a list of row numbers for each run")
+    index = torch.as_tensor(numbers, dtype=torch.int64).sort().values
     if len(index) < 2:
         raise ValueError(f"a run has {len(index)} training rows; it needs at least two")
     if index[0] < 0 or index[-1] >= n:
@@ -182,7 +189,10 @@ def _check_rows(rows: Any, n: int) -> Tensor:
 
 
 def _check_labels(y: Any, n: int, num_classes: int) -> Tensor:
-    labels = torch.as_tensor(np.asarray(y), dtype=torch.int64)
+    numbers = np.asarray(y).copy()
+    if numbers.dtype.kind not in "iu":
+        raise ValueError(f"y has dtype {numbers.dtype}; pass class numbers, integers from 0 to {num_classes - 1}")
+    labels = torch.as_tensor(numbers, dtype=torch.int64)
     if labels.shape != (n,):
         raise ValueError(f"y has shape {tuple(labels.shape)} but X has {n} rows; give one label per row")
     if n and (labels.min() < 0 or labels.max() >= num_classes):

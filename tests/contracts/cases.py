@@ -80,13 +80,13 @@ def training_of(name, cleaner, problem=None):
 
 
 def epochs(training, until=None):
-    """Train epoch by epoch; yields the phase before and after the steps of each epoch, and the moment's name."""
+    """Train epoch by epoch, or what is left of one; yields the phase and a moment's name three times per epoch."""
     while training.epoch < (training.recipe.epochs if until is None else until):
         phase = training.method.phase(training.epoch)
-        training.begin_epoch(resumed=False)
+        training.begin_epoch()
         yield phase, "begun"
-        for _ in range(training.steps):
-            training.step(phase)
+        while training.done < training.steps:
+            training.advance(capture=False)
         yield phase, "stepped"
         training.end_epoch()
         yield phase, "ended"

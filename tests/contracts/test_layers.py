@@ -139,9 +139,8 @@ def python(*arguments):
 def heavy_modules_after(code):
     """Return which heavy packages the code imports, and what it prints."""
     heavy = {"torch", "sklearn", "scipy", "matplotlib", "pyarrow", "pandas"}
-    *printed, last = python(
-        "-c", f"{code}\nimport sys\nprint('imported:', *({heavy} & sys.modules.keys()))"
-    ).splitlines()
+    ask = f"import sys\nprint('imported:', *({heavy} & sys.modules.keys()))"
+    *printed, last = python("-c", f"{code}\n{ask}").splitlines()
     return set(last.split()[1:]), printed
 
 

@@ -1,7 +1,4 @@
-"""CroSel: cross selection of confident pseudo-labels.
-
-S. Tian, H. Wei, Y. Wang, L. Feng, *CroSel: Cross Selection of Confident Pseudo Labels for Partial-Label Learning*,
-CVPR 2024.
+"""CroSel: S. Tian, H. Wei, Y. Wang, L. Feng, *Cross Selection of Confident Pseudo Labels for PLL*, CVPR 2024.
 
 Two networks, independently initialised, warm up with CC. After every epoch each network's bank takes its softmax on
 all rows, and the argmax and maximum of the last 3 epochs are remembered. Selection of network k:
@@ -30,8 +27,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from candidly.augment import NOISE_PER_VIEW, flip_crop
-from candidly.losses import NOISE_PER_GAMMA, candidate_nll, log_dirichlet_sample, masked_softmax, soft_ce
+from candidly.augment import NOISE_PER_MIX, NOISE_PER_VIEW, flip_crop, mix_up
+from candidly.losses import candidate_nll, masked_softmax, soft_ce
 from candidly.methods.base import Batch, Method, Sweep
 from candidly.nets import BuildNet
 from candidly.problem import Problem
@@ -60,7 +57,7 @@ class Crosel(Method):
         self.pool, self.count = new(runs, n, 2, dtype=torch.int64), new(runs, 2, dtype=torch.int64)
         self.cursor, self.fraction = new(1, dtype=torch.int64), new(runs)
         self.images = problem.X.ndim == 4
-        self.noise = 2 * NOISE_PER_VIEW + 2 * NOISE_PER_GAMMA + 2 if self.images else 0
+        self.noise = 2 * (NOISE_PER_VIEW + NOISE_PER_MIX) if self.images else 0
 
     def phase(self, epoch: int) -> Hashable:
         """Warm-up, then main."""
@@ -94,17 +91,14 @@ class Crosel(Method):
 
     def _mixed_views(self, batch: Batch) -> Tensor:
         """L_soft for images."""
-        u, B = batch.noise(self.noise), batch.rows.shape[1]
-        u1, u2, u_beta, u_order = u.split([NOISE_PER_VIEW, NOISE_PER_VIEW, 2 * NOISE_PER_GAMMA, 2], -1)
+        B = batch.rows.shape[1]
+        u1, u2, u_mix = batch.noise(self.noise).split([NOISE_PER_VIEW, NOISE_PER_VIEW, 2 * NOISE_PER_MIX], -1)
         x = torch.cat([flip_crop(batch.x, u1), flip_crop(batch.x, u2)], 1)
         with torch.no_grad():
             z = torch.stack([self.first(x), self.second(x)])
         kept = batch.candidates(z.softmax(-1).unflatten(2, (2, B)).mean((0, 2))).repeat(1, 2, 1)
         target = masked_softmax(z.roll(B, 2), kept)
-        b = log_dirichlet_sample(u.new_full((len(u), 2), 0.75), u_beta[:, 0]).exp().amax(-1)  # max(b, 1−b)
-        order = u_order.flatten(1).argsort(1)
-        x = torch.lerp(x.gather(1, order[..., None, None, None].expand_as(x)), x, b.view(-1, 1, 1, 1, 1))
-        target = torch.lerp(target.gather(2, order[None, ..., None].expand_as(target)), target, b.view(-1, 1, 1))
+        x, target = mix_up(x, target, u_mix.unflatten(-1, (2, -1)).flatten(1, 2))
         return soft_ce(target[0], self.first(x)) + soft_ce(target[1], self.second(x))
 
     def epoch_end(self, epoch: int, sweep: Sweep) -> None:

@@ -1,6 +1,4 @@
-"""VALEN: variational label enhancement.
-
-N. Xu, C. Qiao, X. Geng, M. Zhang, *Instance-Dependent Partial Label Learning*, NeurIPS 2021.
+"""VALEN: N. Xu, C. Qiao, X. Geng, M. Zhang, *Instance-Dependent Partial Label Learning*, NeurIPS 2021.
 
 A classifier f (logits z, probabilities p, features φ), an encoder g that starts as f's copy (logits a) and a decoder.
 Warm-up epochs of PRODEN on f give weights o; then d ← o, and each row is joined with its k nearest neighbours on φ:
@@ -18,9 +16,9 @@ and then updates, with K_i the candidates given p (S_i without a cleaner),
 
 Deviations. The supports 1[o>0], 1[d>0] of the paper are S, which they equal but for underflow: a cleaner's decision
 restricts the new targets and can be revoked at the next visit. Warm-up epochs count within the recipe and use its
-schedule. β, γ and c_x default to the paper's values for tabular data: (0.1, 5) suit instance-dependent MNIST-like sets,
-(0.1, 10) random flips and, with c = 0.2, CIFAR-10, and c_x = 0.01 images and large tables. The published conformal
-experiments set β, γ, θ, c and c_x to 1. t's gradient is the path-wise one described in `losses.log_gamma_sample`.
+schedule. β, γ and c_x default to the paper's values for tabular data: it has (0.1, 5) for MNIST-like sets, (0.1, 10)
+for random flips and, with c = 0.2, CIFAR-10, c_x = 0.01 for images and large tables. The published conformal
+experiments set all to 1. t's gradient is the path-wise one described in `losses.log_gamma_sample`.
 """
 
 import copy
@@ -33,8 +31,8 @@ from torch.nn import functional as F
 
 from candidly import losses
 from candidly.methods.base import Batch, OneNetwork, Sweep
-from candidly.nets import BuildNet
 from candidly.neighbours import nearest
+from candidly.nets import BuildNet
 from candidly.problem import Problem
 
 
@@ -44,10 +42,8 @@ class Valen(OneNetwork):
 
     Parameters
     ----------
-    warmup : int
-        Epochs of PRODEN before the graph is built.
-    k : int
-        Neighbours per row.
+    warmup, k : int
+        Epochs of PRODEN before the graph is built; neighbours per row.
     beta, gamma, theta : float
         Weights of L_a, L_d and L_o in (5).
     c : float
@@ -85,7 +81,7 @@ class Valen(OneNetwork):
         return "warm-up" if epoch < self.warmup else "main"
 
     def trains(self, phase: Hashable) -> Sequence[nn.Module]:
-        """Warm-up reaches f alone."""
+        """During the warm-up f alone."""
         return [self.net] if phase == "warm-up" else [self.net, self.encoder, self.decoder]
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:

@@ -1,58 +1,19 @@
-"""Cleaners prune candidate sets during training. They act in one place, `batch.candidates`, and know no method.
+"""Conformal candidate cleaning.
 
-`Conformal` is the cleaner of Fuchs and Kalinke, *Partial-Label Learning with Conformal Candidate Cleaning*, UAI 2025
-("UAI"); `Clsp` is that of He et al., *Candidate Label Set Pruning*, ICLR 2024; `Random` and `Oracle` are controls.
+T. Fuchs and F. Kalinke, *Partial-Label Learning with Conformal Candidate Cleaning*, UAI 2025 ("UAI").
 """
 
-import copy
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from candidly import conformal
+from candidly.cleaning.base import Cleaner, Predict
 from candidly.methods.base import Batch
-from candidly.neighbours import nearest
 from candidly.problem import Problem, stream
-
-Predict = Callable[[Tensor | None], Tensor]
-"""Probabilities in evaluation mode: of given rows (R, M) or, with None, of all N rows."""
-
-
-class Cleaner:
-    """The contract of a cleaner, and the cleaner that changes nothing.
-
-    A cleaner is a dataclass of settings; `fit` works on a copy of it. Attributes that are Tensors are its state: they
-    are allocated in `setup` and afterwards only written in place.
-    """
-
-    noise: int = 0
-    """How many uniforms `keep` uses per row."""
-
-    def setup(self, problem: Problem) -> Problem:
-        """Choose calibration rows and allocate state; return the problem to train on, with fewer rows or labels."""
-        return problem
-
-    def calibrate(self, predict: Predict, epoch: int) -> None:
-        """Prepare for the steps of `epoch`, before its first one; gradients are off."""
-
-    def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
-        """Return a non-empty subset of every row of S (R, B, C), given the method's probabilities p."""
-        return S
-
-    def facts(self) -> dict[str, Tensor]:
-        """Return what the history should record of this epoch, (R,) each."""
-        return {}
-
-    def state(self) -> dict[str, Tensor]:
-        """All state by attribute name."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-
 
 _ALPHA = {"off_candidate_mass": 0.0, "fixed": 0.05, "remark": 0.1}
 _SCORES = {"best": conformal.best, "worst": conformal.worst, "mean": conformal.mean, "singletons": conformal.best}
@@ -126,6 +87,8 @@ class Conformal(Cleaner):
             raise ValueError(f"alpha is {self.alpha}; it must lie in [0, 1)")
         if not 0 < self.fraction < 1:
             raise ValueError(f"fraction is {self.fraction}; it must lie between 0 and 1")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta is {self.delta}; it must lie between 0 and 1")
         if self.per_batch and (self.rule == "permanent" or self.level == "remark"):
             raise ValueError("per_batch needs rule='revocable' and level='off_candidate_mass' or 'fixed'")
 
@@ -133,9 +96,7 @@ class Conformal(Cleaner):
     def published(cls, correction: bool = True) -> Self:
         """Return the rule of UAI's published experiments; without `correction`, its ablation (β = 0 and ε = 0)."""
         level: Any = "off_candidate_mass" if correction else "fixed"
-        return cls(
-            level=level, alpha=0.05, calibration="auto", finite=True, per_batch=correction, shrink=correction
-        )
+        return cls(level=level, alpha=0.05, calibration="auto", finite=True, per_batch=correction, shrink=correction)
 
     @classmethod
     def algorithm1(cls) -> Self:
@@ -161,7 +122,7 @@ class Conformal(Cleaner):
         self.level_r, self.factor = new(problem.runs) - 1, new(1) + 1  # no rank is below -1: nothing is pruned
         self.active, self.mass, self.seen = new(1), new(problem.runs), new(1)
         if self.rule == "permanent":
-            self.pruned = problem.sets.clone()
+            self.pruned, self.limit = problem.sets.clone(), new(problem.runs)
         self.problem = replace(problem, rows=trained)
         return self.problem
 
@@ -219,6 +180,7 @@ class Conformal(Cleaner):
             member = self.problem.members
             off = conformal.off_candidate_mass(p, self.pruned)
             self.level_r.copy_(self._level(off.masked_fill(~member, 0).sum(-1) / member.sum(-1)))
+            self.limit.copy_(self._threshold())
             kept = self.pruned & self._conform(p, self.level_r[:, None, None])
             self.pruned.copy_(torch.where(kept.any(-1, keepdim=True) & member.unsqueeze(-1), kept, self.pruned))
         elif self.rule == "revocable" and not self.per_batch:
@@ -251,143 +213,10 @@ class Conformal(Cleaner):
         return torch.where(kept.any(-1, keepdim=True), kept, S)
 
     def facts(self) -> dict[str, Tensor]:
-        """Return the level α_r and the threshold it stands for."""
-        return {
-            "alpha": self.level_r.clone(),
-            "threshold": conformal.threshold(self.scores, self.counts, self.level_r, self.finite),
-        }
+        """Return the level α_r and the smallest probability it keeps; both are 0 during the warm-up."""
+        limit = self.limit if self.rule == "permanent" else self._threshold()
+        return {"alpha": self.level_r.clamp_min(0), "threshold": limit.clamp(0, 1)}
 
-
-@dataclass
-class Clsp(Cleaner):
-    """Candidate label set pruning (CLSP): before training, drop candidates that a row's neighbours do not share.
-
-    With N_k(i) the k nearest rows by cosine similarity, a candidate j of row i gets ``O_ij = Σ_{v∈N_k(i)} (1 − S_vj)``
-    down-votes. At most ``g_i = ⌈τ(|S_i| − 1)⌉`` labels go: those with strictly more down-votes than the g_i-th largest,
-    counted from 0. Ties stay, single candidates stay, no row empties.
-
-    Parameters
-    ----------
-    k : int
-        Neighbours per row.
-    tau : float
-        Pruning strength in [0, 1].
-    features : array (N, d), optional
-        What neighbours are searched in; the problem's own features when left out.
-
-    Notes
-    -----
-    The paper searches in features learned by a network; raw features are this library's default. Its settings
-    (k, τ) are (150, 0.6) for uniform, (50, 0.6) for label-dependent and (5, 0.2) for instance-dependent candidates.
-
-    Examples
-    --------
-    >>> Clsp(k=5).tau
-    0.2
-    """
-
-    k: int = 10
-    tau: float = 0.2
-    features: Any = field(default=None, repr=False)
-
-    def setup(self, problem: Problem) -> Problem:
-        """Prune each run's sets, looking for neighbours among its own rows."""
-        X = problem.X if self.features is None else torch.as_tensor(np.asarray(self.features)).to(problem.X)
-        if len(X) != len(problem.X):
-            raise ValueError(f"features has {len(X)} rows but the problem has {len(problem.X)}; give one row per row")
-        unit = F.normalize(X.flatten(1), dim=-1)
-        pruned = problem.sets.clone()
-        for S, rows in zip(pruned, problem.rows, strict=True):
-            S[rows] = self.prune(S[rows], nearest(unit[rows], min(self.k, len(rows) - 1)))
-        return replace(problem, S=pruned)
-
-    def prune(self, S: Tensor, neighbours: Tensor) -> Tensor:
-        """Prune S (n, C) given each row's neighbours (n, k), one neighbour at a time: no n × k × C array."""
-        votes = torch.zeros(S.shape, dtype=torch.int32, device=S.device)
-        for column in neighbours.unbind(1):
-            votes += ~S[column]
-        votes.masked_fill_(~S, 0)
-        most = torch.ceil(self.tau * (S.sum(-1) - 1).double() - 1e-9).long()  # 1e-9: τ = 0.2 times 5 is 1, not 1 + ulp
-        limit = votes.sort(-1, descending=True).values.gather(-1, most.unsqueeze(-1))
-        return S & (votes <= limit)
-
-
-@dataclass
-class Random(Cleaner):
-    """A control: remove as many labels from each row as another cleaner would, but at random.
-
-    Parameters
-    ----------
-    like : Cleaner
-        The cleaner that says how many labels go.
-
-    Examples
-    --------
-    >>> Random(Conformal.published()).like.alpha
-    0.05
-    """
-
-    like: Cleaner
-
-    def setup(self, problem: Problem) -> Problem:
-        """Set up the other cleaner; one that prunes before training is imitated there and then."""
-        self.like = copy.copy(self.like)
-        self.noise = self.like.noise + problem.num_classes
-        trained = self.like.setup(problem)
-        if trained.S is problem.S:
-            return trained
-        keys = [torch.rand(S.shape, generator=stream(s, "control")) for s, S in zip(problem.seeds, problem.sets, strict=True)]
-        return replace(trained, S=_at_random(problem.sets, trained.sets, torch.stack(keys).to(problem.X)))
-
-    def calibrate(self, predict: Predict, epoch: int) -> None:
-        """Calibrate the other cleaner."""
-        self.like.calibrate(predict, epoch)
-
-    def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
-        """Keep as many labels of each row as the other cleaner."""
-        return _at_random(S, self.like.keep(p, S, batch), batch.noise(S.shape[-1]))
-
-    def facts(self) -> dict[str, Tensor]:
-        """Return the other cleaner's facts."""
-        return self.like.facts()
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the other cleaner's state."""
-        return self.like.state()
-
-
-def _at_random(S: Tensor, kept: Tensor, keys: Tensor) -> Tensor:
-    """Random subsets of S with as many labels as `kept`."""
-    rank = keys.masked_fill(~S, 2).argsort(-1).argsort(-1)
-    return S & (rank < kept.sum(-1, keepdim=True))
-
-
-@dataclass
-class Oracle(Cleaner):
-    """A control for benchmarks: keep the true label alone wherever it is a candidate.
-
-    Parameters
-    ----------
-    y : array of int (N,)
-        True labels.
-
-    Examples
-    --------
-    >>> Oracle([0, 1]).y
-    [0, 1]
-    """
-
-    y: Any = field(repr=False)
-
-    def setup(self, problem: Problem) -> Problem:
-        """Move the labels to the device."""
-        labels = torch.as_tensor(np.asarray(self.y), dtype=torch.int64, device=problem.X.device)
-        if labels.shape != problem.X.shape[:1]:
-            raise ValueError(f"y has shape {tuple(labels.shape)} but there are {len(problem.X)} rows")
-        self.true = F.one_hot(labels, problem.num_classes).bool().expand(problem.runs, -1, -1).contiguous()
-        return problem
-
-    def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
-        """Keep the true label."""
-        kept = S & batch.take(self.true)
-        return torch.where(kept.any(-1, keepdim=True), kept, S)
+    def _threshold(self) -> Tensor:
+        rank = conformal.threshold(self.scores, self.counts, self.level_r, self.finite)
+        return (rank - self.slack) / self.factor

@@ -1,0 +1,98 @@
+"""Two controls that a cleaner should be compared with: pruning at random, and pruning by the true labels."""
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from candidly.cleaning.base import Cleaner, Predict
+from candidly.methods.base import Batch
+from candidly.problem import Problem, stream
+
+
+@dataclass
+class Random(Cleaner):
+    """A control: remove as many labels from each row as another cleaner would, but at random.
+
+    Parameters
+    ----------
+    like : Cleaner
+        The cleaner that says how many labels go.
+
+    Examples
+    --------
+    >>> Random(Conformal.published()).like.alpha
+    0.05
+    """
+
+    like: Cleaner
+
+    def setup(self, problem: Problem) -> Problem:
+        """Set up the other cleaner; one that prunes before training is imitated there and then."""
+        self.like = copy.copy(self.like)
+        trained = self.like.setup(problem)
+        self.noise = self.like.noise + problem.num_classes
+        if trained.S is problem.S:
+            return trained
+        keys = [
+            torch.rand(S.shape, generator=stream(s, "control"))
+            for s, S in zip(problem.seeds, problem.sets, strict=True)
+        ]
+        return replace(trained, S=_at_random(problem.sets, trained.sets, torch.stack(keys).to(problem.X)))
+
+    def calibrate(self, predict: Predict, epoch: int) -> None:
+        """Calibrate the other cleaner."""
+        self.like.calibrate(predict, epoch)
+
+    def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
+        """Keep as many labels of each row as the other cleaner."""
+        return _at_random(S, self.like.keep(p, S, batch), batch.noise(S.shape[-1]))
+
+    def facts(self) -> dict[str, Tensor]:
+        """Return the other cleaner's facts."""
+        return self.like.facts()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the other cleaner's state."""
+        return self.like.state()
+
+
+def _at_random(S: Tensor, kept: Tensor, keys: Tensor) -> Tensor:
+    """Random subsets of S with as many labels as `kept`."""
+    rank = keys.masked_fill(~S, 2).argsort(-1).argsort(-1)
+    return S & (rank < kept.sum(-1, keepdim=True))
+
+
+@dataclass
+class Oracle(Cleaner):
+    """A control for benchmarks: keep the true label alone wherever it is a candidate.
+
+    Parameters
+    ----------
+    y : array of int (N,)
+        True labels.
+
+    Examples
+    --------
+    >>> Oracle([0, 1]).y
+    [0, 1]
+    """
+
+    y: Any = field(repr=False)
+
+    def setup(self, problem: Problem) -> Problem:
+        """Move the labels to the device."""
+        labels = torch.as_tensor(np.asarray(self.y), dtype=torch.int64, device=problem.X.device)
+        if labels.shape != problem.X.shape[:1]:
+            raise ValueError(f"y has shape {tuple(labels.shape)} but there are {len(problem.X)} rows")
+        self.true = F.one_hot(labels, problem.num_classes).bool().expand(problem.runs, -1, -1).contiguous()
+        return problem
+
+    def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
+        """Keep the true label."""
+        kept = S & batch.take(self.true)
+        return torch.where(kept.any(-1, keepdim=True), kept, S)
