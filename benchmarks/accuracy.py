@@ -100,35 +100,43 @@ def holm(p_values: list[float]) -> list[float]:
     return adjusted
 
 
+def interval(differences: np.ndarray) -> str:
+    """Mean difference over splits, with a 95 % interval (t distribution)."""
+    half = stats.t.ppf(0.975, len(differences) - 1) * stats.sem(differences)
+    return f"{differences.mean():+.2f} ± {half:.2f}"
+
+
 def table(args: argparse.Namespace) -> None:
     """Print the results as Markdown."""
     results, published = json.loads(Path(args.results).read_text()), load_published(args.published)
-    rows = []
-    for dataset, cells in results.items():
-        for name, cell in cells.items():
-            ours = 100 * np.mean(cell["accuracy"], axis=1)
-            theirs = 100 * np.array(published.get((dataset, name), []))
-            lower = stats.ttest_rel(ours, theirs, alternative="less").pvalue if len(theirs) else None
-            rows.append((dataset, name, cell, ours, theirs, lower))
-    tested = [row for row in rows if row[5] is not None]
-    adjusted = {row[:2]: p for row, p in zip(tested, holm([row[5] for row in tested]), strict=True)}
-    print("| dataset | method | accuracy | published | difference | below? (Holm) | per seed | seconds for 20 models |")
-    print("|---|---|---|---|---|---|---|---|")
-    for dataset, name, cell, ours, theirs, _ in rows:
-        spread = np.std(100 * np.array(cell["accuracy"]), ddof=1)
-        beside = (
-            f"{theirs.mean():.2f} | {ours.mean() - theirs.mean():+.2f} | p = {adjusted[dataset, name]:.2f}"
-            if len(theirs)
-            else "| |"
-        )
-        seeds = " ".join(f"{value:.1f}" for value in ours)
-        print(f"| {dataset} | {name} | {ours.mean():.2f} ± {spread:.2f} | {beside} | {seeds} | {cell['seconds']:.0f} |")
+    names = [*PUBLISHED, *(f"{cleaner}+{name}" for cleaner in CLEANERS if cleaner != "conf" for name in BASE)]
+    means = {
+        (dataset, name): 100 * np.mean(cells[name]["accuracy"], axis=1)
+        for dataset, cells in results.items()
+        for name in names
+        if name in cells
+    }
+    theirs = {cell: 100 * np.array(published[cell]) for cell in means if cell in published}
+    lower = holm([stats.ttest_rel(means[cell], theirs[cell], alternative="less").pvalue for cell in theirs])
+    below = dict(zip(theirs, lower, strict=True))
+    print("| dataset | method | accuracy | to no cleaning | published | difference | p below | per split | seconds |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for cell, ours in means.items():
+        dataset, name = cell
+        base = means[dataset, name.split(" ")[0].rpartition("+")[2]]
+        effect = interval(ours - base) if "+" in name else ""
+        spread = np.std(100 * np.array(results[dataset][name]["accuracy"]), ddof=1)
+        beside = "| |"
+        if cell in theirs:
+            beside = f"{theirs[cell].mean():.2f} | {(ours - theirs[cell]).mean():+.2f} | {below[cell]:.2f}"
+        splits, seconds = " ".join(f"{value:.1f}" for value in ours), results[dataset][name]["seconds"]
+        score = f"{ours.mean():.2f} ± {spread:.2f}"
+        print(f"| {dataset} | {name} | {score} | {effect} | {beside} | {splits} | {seconds:.0f} |")
     for dataset in results:
-        differences = [ours.mean() - theirs.mean() for d, _, _, ours, theirs, _ in rows if d == dataset and len(theirs)]
+        differences = [(means[cell] - theirs[cell]).mean() for cell in theirs if cell[0] == dataset]
         if differences:
-            print(
-                f"\nMean difference over the {len(differences)} published cells of {dataset}: {np.mean(differences):+.2f}"
-            )
+            mean = np.mean(differences)
+            print(f"\nMean difference over the {len(differences)} published cells of {dataset}: {mean:+.2f}")
 
 
 def main() -> None:

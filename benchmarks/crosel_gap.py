@@ -40,7 +40,7 @@ class Variant(Crosel):
     plain: bool = False
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
-        """The same equations, with the exchanged parts."""
+        """Follow the same equations, with the exchanged parts."""
         nets = (self.first, self.second)
         B = batch.rows.shape[1]
         position = self.cursor + torch.arange(B, device=self.cursor.device)

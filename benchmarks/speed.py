@@ -47,6 +47,7 @@ class Textbook:
         )
 
     def epoch(self) -> None:
+        """Train one epoch."""
         for x, rows in self.loader:
             z = self.net(x)
             loss = -(self.q[rows] * z.log_softmax(1)).sum(1).mean()
@@ -67,6 +68,7 @@ class Stacked:
         self.training = Training(Problem.of(X, S, seeds=range(RUNS)), Proden(), Cleaner(), recipe, "mlp")
 
     def epoch(self) -> None:
+        """Train one epoch."""
         self.training.begin_epoch()
         for _ in range(self.training.steps):
             self.training.advance(capture=False)

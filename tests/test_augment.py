@@ -5,7 +5,7 @@ import doctest
 import pytest
 import torch
 
-from candidly import augment
+from candidly import augment, losses
 
 
 def loop_flip_crop(x, u, padding):
@@ -58,3 +58,22 @@ def test_shifts_are_uniform():
 
 def test_examples():
     assert doctest.testmod(augment).failed == 0
+
+
+def test_mix_up_equals_a_loop():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(2, 5, 3, generator=generator, dtype=torch.float64)
+    target = torch.rand(4, 2, 5, 6, generator=generator, dtype=torch.float64)
+    u = torch.rand(2, 5, augment.NOISE_PER_MIX, generator=generator, dtype=torch.float64)
+    mixed_x, mixed_target = augment.mix_up(x, target, u)
+    for run in range(2):
+        pair = losses.log_gamma_sample(torch.full((2,), 0.75, dtype=torch.float64), u[run, 0, 1:].view(2, -1)).exp()
+        weight = max(pair[0] / pair.sum(), pair[1] / pair.sum())
+        assert 0.5 <= weight < 1
+        partners = sorted(range(5), key=lambda row: u[run, row, 0].item())
+        assert partners != list(range(5))
+        for row, partner in enumerate(partners):
+            expected = weight * x[run, row] + (1 - weight) * x[run, partner]
+            torch.testing.assert_close(mixed_x[run, row], expected)
+            expected = weight * target[:, run, row] + (1 - weight) * target[:, run, partner]
+            torch.testing.assert_close(mixed_target[:, run, row], expected)

@@ -51,6 +51,5 @@ def mix_up(x: Tensor, target: Tensor, u: Tensor, beta: float = 0.75) -> tuple[Te
     weight = log_dirichlet_sample(u.new_full((len(u), 2), beta), u[:, 0, 1:]).exp().amax(-1)
     partner = x.gather(1, order.view(*order.shape, *[1] * (x.ndim - 2)).expand_as(x))
     other = target.gather(-2, order.unsqueeze(-1).expand_as(target))
-    return torch.lerp(partner, x, weight.view(-1, *[1] * (x.ndim - 1))), torch.lerp(
-        other, target, weight[:, None, None]
-    )
+    mixed = torch.lerp(partner, x, weight.view(-1, *[1] * (x.ndim - 1)))
+    return mixed, torch.lerp(other, target, weight[:, None, None])

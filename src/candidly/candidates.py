@@ -91,7 +91,7 @@ class Candidates:
         matrix = np.array(self.matrix)
         check(matrix)
         matrix.setflags(write=False)
-        classes = _class_names(self.classes)
+        classes = class_names(self.classes)
         if len(classes) != matrix.shape[1]:
             raise ValueError(f"{len(classes)} class names for {matrix.shape[1]} columns; pass one name per column")
         object.__setattr__(self, "matrix", matrix)
@@ -189,7 +189,7 @@ def encode(y: Any, classes: Iterable[Hashable] | None = None, separator: str | N
     """
     if separator == "":
         raise ValueError("separator is empty; pass the text between the names, e.g. '|', or None")
-    names = None if classes is None else _class_names(classes)
+    names = None if classes is None else class_names(classes)
     if isinstance(y, Candidates):
         if names is None or names == y.classes:
             return y
@@ -294,7 +294,8 @@ def _name(value: Any, place: str) -> Hashable:
     return value
 
 
-def _class_names(classes: Iterable[Any]) -> tuple[Hashable, ...]:
+def class_names(classes: Iterable[Any]) -> tuple[Hashable, ...]:
+    """Return a class list as names that can be compared and stored; no name may stand in it twice."""
     if isinstance(classes, (str, bytes)):
         raise ValueError(f"classes is the single text {classes!r}; pass a list of names")
     names = tuple(_name(value, f"classes[{j}]") for j, value in enumerate(classes))

@@ -28,13 +28,10 @@ def demo(seeds: int = 5, device: str = "auto") -> None:
 @app.command
 def methods() -> None:
     """List the methods."""
-    import inspect
-
     from candidly.methods import METHODS
 
     for name, method in METHODS.items():
-        module = inspect.getdoc(inspect.getmodule(method)) or ""
-        print(f"{name:8} {module.splitlines()[0]}")
+        print(f"{name:8} {(method.__doc__ or '').splitlines()[0]}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -59,7 +59,14 @@ def forbidden(name, source):
 
 
 def test_the_core_is_found():
-    assert {"problem.py", "engine.py", "cleaning.py", "store.py", "methods/base.py", "methods/proden.py"} <= CORE.keys()
+    assert {
+        "problem.py",
+        "engine.py",
+        "cleaning/conformal.py",
+        "store.py",
+        "methods/base.py",
+        "methods/proden.py",
+    } <= CORE.keys()
     assert not CORE.keys() & {"cli.py", "estimator.py", "data/__init__.py", "__init__.py"}
     assert {f"methods/{name}.py" for name in METHODS} <= CORE.keys()
 

@@ -133,12 +133,13 @@ class Conformal(Cleaner):
         shuffled = rows[torch.randperm(n, generator=stream(seed, "calibration")).to(rows.device)]
         drawn = shuffled[:m].sort().values
         hold = self.calibration == "holdout" or (self.calibration == "auto" and n / S.shape[-1] >= 1000)
-        single = rows[S[rows].sum(-1) == 1]
+        trained = shuffled[m:].sort().values if hold else rows
+        single = S.sum(-1) == 1
         if self.score == "singletons":
-            single = drawn[S[drawn].sum(-1) == 1] if hold else single
-            return single, shuffled[m:].sort().values if hold else rows
-        calibrating = single if self.calibration == "auto" and len(single) >= m else drawn
-        return calibrating, shuffled[m:].sort().values if hold else rows
+            pool = drawn if hold else rows
+            return pool[single[pool]], trained
+        enough = self.calibration == "auto" and int(single[rows].sum()) >= m
+        return (rows[single[rows]] if enough else drawn), trained
 
     def _check_level(self, m: int) -> None:
         alpha = _ALPHA[self.level] if self.alpha is None else self.alpha
@@ -192,7 +193,8 @@ class Conformal(Cleaner):
             return alpha + error
         if self.level == "fixed":
             return torch.full_like(error, alpha)
-        return conformal.remark_level(alpha, error, self.counts, self.delta, self.dkw)
+        level = conformal.remark_level(alpha, error, self.counts, self.delta, self.dkw)
+        return level.masked_fill(level <= 0, -1)
 
     def _conform(self, p: Tensor, level: Tensor) -> Tensor:
         share = conformal.p_values if self.finite else conformal.cumulative

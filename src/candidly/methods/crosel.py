@@ -36,7 +36,7 @@ from candidly.problem import Problem
 
 @dataclass
 class Crosel(Method):
-    """Cross selection (CroSel): `warmup` epochs of CC, the `confidence` a selection needs, the weight `lambda_cr`.
+    """Cross selection (CroSel).
 
     Examples
     --------
@@ -44,9 +44,9 @@ class Crosel(Method):
     0.9
     """
 
-    warmup: int = 10
-    confidence: float = 0.9
-    lambda_cr: float = 2.0
+    warmup: int = 10  # epochs of CC
+    confidence: float = 0.9  # what the mean maximum must exceed in (1)
+    lambda_cr: float = 2.0  # weight of (3)
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build both networks, empty banks and an empty selection."""

@@ -1,0 +1,49 @@
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from candidly import cli, engine
+from candidly.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_methods_lists_every_method(capsys):
+    cli.main(["methods"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(METHODS)
+    assert all(len(line.split()) > 2 for line in lines)
+
+
+def test_an_unknown_command_is_refused(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["dmeo"])
+    assert stop.value.code != 0
+    assert "demo" in capsys.readouterr().err
+
+
+def test_demo_reports_all_four_combinations(capsys, monkeypatch):
+    short = dataclasses.replace(engine.RECIPES["quick"], epochs=13)  # past the warm-ups of cleaner and CroSel
+    monkeypatch.setitem(engine.RECIPES, "quick", short)
+    cli.main(["demo", "--seeds", "2", "--device", "cpu"])
+    out = capsys.readouterr().out
+    assert "quick" in out
+    rows = re.findall(r"^(\S+) +([\d.]+) ± ([\d.]+) +([\d.]+)% +([\d.]+)% +[\d.]+$", out, re.MULTILINE)
+    assert [row[0] for row in rows] == ["PRODEN", "Conf+PRODEN", "CroSel", "Conf+CroSel"]
+    accuracy, kept, removed = ({row[0]: float(row[i]) for row in rows} for i in (1, 3, 4))
+    assert min(accuracy.values()) > 60  # chance is 10
+    assert (kept["PRODEN"], removed["PRODEN"]) == (100, 0)
+    assert 70 < kept["Conf+PRODEN"] < 100
+    assert removed["Conf+PRODEN"] > 30
+
+
+def test_the_example_of_the_readme_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(code.replace('"quick"', "Recipe(epochs=4)"), "README.md", "exec"), {"Recipe": engine.Recipe})
+    assert float(re.search(r"accuracy ([\d.]+)", capsys.readouterr().out)[1]) > 0.5
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
