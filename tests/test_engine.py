@@ -90,8 +90,8 @@ def interrupted(step, *arguments, times=1, **keywords):
     """Train, and press Ctrl-C in the `step`-th step."""
     plain, taken = Training.advance, []
 
-    def advance(self, *phase_and_capture):
-        plain(self, *phase_and_capture)
+    def advance(self, capture):
+        plain(self, capture)
         taken.append(1)
         if len(taken) == step:
             for _ in range(times):
@@ -105,8 +105,9 @@ def interrupted(step, *arguments, times=1, **keywords):
 
 
 def standing(folder):
-    """Where a checkpoint stands: epochs done, and steps of the next one."""
+    """Where a checkpoint stands: epochs done, and steps of the next one; with steps done, that one is begun."""
     facts = store.read(folder)[1]
+    assert facts["begun"] or not facts["done"]
     return facts["epoch"], facts["done"]
 
 
@@ -130,6 +131,20 @@ def test_resuming_equals_never_having_stopped(name, cleaner, tmp_path):
     assert cleaner is None or whole.history["share_changed"].any()
 
 
+@pytest.mark.parametrize("name", ["proden", "valen", "crosel"])
+def test_resuming_with_the_optimiser_of_cuda(name, tmp_path, monkeypatch):
+    """The steps inactive in a phase are in its table, the moments in the checkpoint."""
+    monkeypatch.setattr(engine, "HostAdam", engine.Adam)
+    method, cleaner = method_of(name), CLEANERS["permanent"]
+    whole = train(method, cleaner, checkpoint=tmp_path / "whole")
+    steps = int(store.read(tmp_path / "whole")[0]["engine.clock"]) // EPOCHS
+    interrupted(1, method, cleaner, checkpoint=tmp_path / "parts")
+    interrupted(3 * steps, method, cleaner, checkpoint=tmp_path / "parts")
+    assert standing(tmp_path / "parts") == (3, 1)
+    assert_same(train(method, cleaner, checkpoint=tmp_path / "parts"), whole)
+    assert_same_state(tmp_path / "parts", tmp_path / "whole")
+
+
 @pytest.mark.parametrize("cleaner", [name for name in CLEANERS if name != "none"])
 def test_an_interrupt_before_an_epochs_first_step(cleaner, tmp_path, monkeypatch):
     """Ctrl-C while the cleaner calibrates: that epoch must not be calibrated twice when it is resumed."""
@@ -146,6 +161,8 @@ def test_an_interrupt_before_an_epochs_first_step(cleaner, tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         train(Proden(), cleaner, checkpoint=tmp_path / "parts")
     monkeypatch.undo()
+    facts = store.read(tmp_path / "parts")[1]
+    assert (facts["epoch"], facts["done"], facts["begun"]) == (2, 0, True)
     parts = train(Proden(), cleaner, checkpoint=tmp_path / "parts")
     assert_same(parts, whole)
     assert_same_state(tmp_path / "parts", tmp_path / "whole")
@@ -165,8 +182,8 @@ def test_a_kill_between_checkpoints(tmp_path, monkeypatch):
     whole = train(SHORT["crosel"], CLEANERS["permanent"])
     plain = Training.begin_epoch
 
-    def killed(self, resumed):
-        plain(self, resumed)
+    def killed(self):
+        plain(self)
         if self.epoch == 4:
             raise MemoryError
 
@@ -217,10 +234,27 @@ def test_a_damaged_checkpoint_is_not_continued(tmp_path):
         train(checkpoint=tmp_path)
 
 
+@pytest.mark.parametrize("change", ["missing", "another shape"])
+def test_a_checkpoint_with_other_tensors(change, tmp_path):
+    """Say, of another version: it is refused whole, and left as it is."""
+    train(checkpoint=tmp_path)
+    tensors, facts = store.read(tmp_path)
+    name = "optimiser.net.exp_avg.0"
+    value = tensors.pop(name)
+    found = "is missing"
+    if change == "another shape":
+        tensors[name], found = value[:1], r"has shape \(1, 3, 4\)"
+    store.write(tmp_path, tensors, facts)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=rf"{name} {found} instead of having shape \(2, 3, 4\): .*; delete it"):
+        train(checkpoint=tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_finished_checkpoint_is_the_model(tmp_path, monkeypatch):
     first = train(Pop(), CLEANERS["published"], checkpoint=tmp_path)
 
-    def advance(self, *arguments):
+    def advance(self, capture):
         raise AssertionError("trained again")
 
     monkeypatch.setattr(Training, "advance", advance)
@@ -392,14 +426,38 @@ def test_recipes():
         train(recipe="slow")
 
 
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
-def test_recipe_chooses_the_optimiser(optimiser, monkeypatch):
+def test_recipe_and_device_choose_the_optimiser(optimiser, device, monkeypatch):
+    """Every step tells its number twice: on the device and on the host."""
     used = []
-    kind = {"adam": engine.Adam, "sgd": engine.Sgd}[optimiser]
-    plain = kind.update
-    monkeypatch.setattr(kind, "update", lambda self, *a: used.append(type(self)) or plain(self, *a))
-    train(Supervised(), recipe=dataclasses.replace(RECIPE, optimiser=optimiser))
-    assert used == [kind] * (EPOCHS * STEPS)
+    kind = {"adam": engine.HostAdam if device == "cpu" else engine.Adam, "sgd": engine.Sgd}[optimiser]
+    for one in (engine.Adam, engine.HostAdam, engine.Sgd):
+
+        def update(self, grads, clock, index, plain=one.update):
+            used.append((type(self), int(clock), index))
+            plain(self, grads, clock, index)
+
+        monkeypatch.setattr(one, "update", update)
+    train(Supervised(), recipe=dataclasses.replace(RECIPE, optimiser=optimiser), device=device, graph="off")
+    assert used == [(kind, t, t) for t in range(EPOCHS * STEPS)]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_optimisers_of_both_devices_train_alike(name, monkeypatch):
+    """VALEN and CroSel have networks that some phases leave alone."""
+    data = problem(dtype=torch.float64)
+    keywords = {"method": method_of(name), "cleaner": CLEANERS["permanent"], "data": data}
+    host = train(**keywords)
+    monkeypatch.setattr(engine, "HostAdam", engine.Adam)
+    other = train(**keywords)
+    assert torch.allclose(host.predict(data.X), other.predict(data.X), rtol=0, atol=1e-9)
+    assert torch.equal(host.kept, other.kept)
+    for key, values in host.history.items():
+        assert np.allclose(values, other.history[key], rtol=0, atol=1e-9), key
 
 
 def test_device():
@@ -500,9 +558,6 @@ def test_predict_wants_the_same_features():
     for X in (torch.zeros(5, D + 1), torch.zeros(5), torch.zeros(5, D, 1)):
         with pytest.raises(ValueError, match=r"but the model was trained on \(3,\)"):
             model.predict(X)
-
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @needs_cuda

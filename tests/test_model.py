@@ -85,7 +85,7 @@ def test_save_and_load(name, tmp_path):
         {"standardise": False},
         {"dtype": torch.float64},
         {"classes": ["a", "b", "c", "d"]},
-        {"classes": (1, 2.5, "x", True)},
+        {"classes": (1, 2.5, "x", False)},
         {"y": None},
         {"rows": None, "seeds": (7,)},
     ],
@@ -96,9 +96,16 @@ def test_save_and_load_any_problem(keywords, tmp_path):
     model.save(tmp_path)
     loaded = Model.load(tmp_path)
     assert_same(model, loaded)
+    assert list(map(type, loaded.problem.classes)) == list(map(type, model.problem.classes))
     assert loaded.problem.X.dtype == model.problem.X.dtype
     loaded.save(tmp_path / "again")
     assert_same(model, Model.load(tmp_path / "again"))
+
+
+def test_equal_class_names_are_refused():
+    """1 == True, so one could not be told from the other."""
+    with pytest.raises(ValueError, match="class True is listed twice"):
+        problem(classes=(1, 2.5, "x", True))
 
 
 @pytest.mark.parametrize("classes", [np.array([3, 5, 7, 9]), np.array(["a", "b", "c", "d"])], ids=["int", "str"])
@@ -273,6 +280,28 @@ def test_builder_gives_every_network_its_own_weights():
     assert isinstance(decoder, nets.Decoder)
     assert decoder.second.weight.shape == (2, D, D)
     assert models.builder(problem(dtype=torch.float64), "mlp")().head.weight.dtype == torch.float64
+
+
+def test_tensors_are_copied_all_or_none():
+    def target():
+        return {"a": torch.zeros(2), "b": torch.zeros(2, 1)}
+
+    source = {"a": torch.ones(2), "b": torch.full((2, 1), 2.0), "more": torch.ones(1)}
+    filled = target()
+    places = {name: value.data_ptr() for name, value in filled.items()}
+    models.copy_tensors(source, filled, "do this")
+    assert filled.keys() == {"a", "b"}
+    assert all(torch.equal(value, source[name]) for name, value in filled.items())
+    assert {name: value.data_ptr() for name, value in filled.items()} == places
+    wrong = [
+        ({"a": source["a"]}, r"b is missing instead of having shape \(2, 1\): do this"),
+        (source | {"b": torch.ones(1, 1)}, r"b has shape \(1, 1\) instead of having shape \(2, 1\): do this"),
+    ]
+    for other, message in wrong:
+        empty = target()
+        with pytest.raises(ValueError, match=message):
+            models.copy_tensors(other, empty, "do this")
+        assert not any(value.any() for value in empty.values())
 
 
 def test_describe():

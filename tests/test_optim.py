@@ -27,10 +27,16 @@ def minibatches(steps):
         yield torch.randn(B, D, generator=data, dtype=torch.float64), torch.randint(C, (B,), generator=data)
 
 
-def step_ours(optimiser, net, x, y, clock):
+def step_ours(optimiser, net, x, y, t):
     grads = torch.autograd.grad(F.cross_entropy(net(x), y), optimiser.parameters)
     with torch.no_grad():
-        optimiser.update(grads, torch.tensor([clock]))
+        optimiser.update(grads, torch.tensor([t]), t)
+
+
+def step_torch(optimiser, net, x, y):
+    optimiser.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    optimiser.step()
 
 
 def equal(net, twin, tolerance=1e-10):
@@ -49,115 +55,213 @@ def advance(scheduler, t, steps):
         scheduler.step()
 
 
-@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-@pytest.mark.parametrize("active", ["always", "from the middle", "now and then"])
-@pytest.mark.parametrize("steps", [4, 60])
-def test_adam_equals_torch_over_the_whole_schedule(active, steps):
-    """Learning rate and β1 cycle; in inactive steps there is no step, no decay and no count, but time goes on."""
-    trains = {
+def activity(kind, steps):
+    """In which steps a network trains."""
+    return {
         "always": [True] * steps,
         "from the middle": [t >= steps // 2 for t in range(steps)],
         "now and then": [t % 3 == 1 for t in range(steps)],
-    }[active]
+    }[kind]
+
+
+def make(kind, net, steps=1, rate=0.1, course="constant", trains=None, decay=0.0):
+    """Construct any of the three optimisers."""
+    rates, momenta = optim.schedule(course, steps, rate)
+    if kind is optim.Sgd:
+        return kind(net, rates)
+    return kind(net, rates, momenta, [True] * steps if trains is None else trains, decay)
+
+
+either_adam = pytest.mark.parametrize("kind", [optim.Adam, optim.HostAdam])
+any_optimiser = pytest.mark.parametrize("kind", [optim.Adam, optim.HostAdam, optim.Sgd])
+any_activity = pytest.mark.parametrize("active", ["always", "from the middle", "now and then"])
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@any_activity
+@pytest.mark.parametrize("steps", [4, 60])
+@either_adam
+def test_adam_equals_torch_over_the_whole_schedule(kind, steps, active):
+    """Learning rate and β1 cycle; in inactive steps there is no step, no decay and no count, but time goes on."""
+    trains = activity(active, steps)
     net = small()
     twin = copy.deepcopy(net)
     rates, momenta = optim.schedule("one-cycle", steps, 0.01)
-    ours = optim.Adam(net, rates, momenta, trains, weight_decay=1e-4)
+    ours = kind(net, rates, momenta, trains, weight_decay=1e-4)
     adam, scheduler = one_cycle_twin(twin, steps, 0.01, 1e-4)
     for t, (x, y) in enumerate(minibatches(steps)):
         group = adam.param_groups[0]
         assert rates[t] == pytest.approx(group["lr"], rel=1e-12)
         assert momenta[t] == pytest.approx(group["betas"][0], rel=1e-12)
         if trains[t]:
-            before = ours.flat.clone()
+            before = [parameter.detach().clone() for parameter in net.parameters()]
             step_ours(ours, net, x, y, t)
-            assert not torch.equal(ours.flat, before)
-            adam.zero_grad()
-            F.cross_entropy(twin(x), y).backward()
-            adam.step()
+            assert not any(torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True))
+            step_torch(adam, twin, x, y)
         advance(scheduler, t, steps)
         assert equal(net, twin)
     assert not equal(net, small(), 1e-4)
 
 
-def test_weight_decay_matters():
-    """The comparison above would see a wrong decay."""
+@any_activity
+@pytest.mark.parametrize("decay", [0.0, 1e-4, 0.1])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)], ids=str)
+def test_both_adams_are_one(dtype, tolerance, decay, active):
+    """So a training on a CPU is the one on CUDA."""
+    steps = 30
+    trains = activity(active, steps)
+    nets = [small().to(dtype) for _ in range(2)]
+    both = [
+        make(kind, net, steps, 0.01, "one-cycle", trains, decay)
+        for kind, net in zip((optim.Adam, optim.HostAdam), nets, strict=True)
+    ]
+    for t, (x, y) in enumerate(minibatches(steps)):
+        for ours, net in zip(both, nets, strict=True):
+            if trains[t]:
+                step_ours(ours, net, x.to(dtype), y, t)
+        assert equal(*nets, tolerance)
+    assert {p.dtype for net in nets for p in net.parameters()} == {dtype}
+    assert not equal(nets[0], small().to(dtype), 1e-4)
+
+
+@either_adam
+def test_weight_decay_matters(kind):
+    """The comparisons above would see a wrong decay."""
     finals = []
     for decay in (0.0, 1e-4):
         net = small()
-        rates, momenta = optim.schedule("one-cycle", 60, 0.01)
-        ours = optim.Adam(net, rates, momenta, [True] * 60, weight_decay=decay)
+        ours = make(kind, net, 60, 0.01, "one-cycle", decay=decay)
         for t, (x, y) in enumerate(minibatches(60)):
             step_ours(ours, net, x, y, t)
         finals.append(net)
     assert not equal(*finals, tolerance=1e-6)
 
 
-def test_constant_adam_equals_torch():
+@either_adam
+def test_counting_matters(kind):
+    """The comparisons above would see an inactive step that is counted: corrections shrink with the steps taken."""
+    finals = []
+    for skipped in (0, 5):
+        net = small()
+        trains = [t >= skipped for t in range(skipped + 3)]
+        ours = make(kind, net, skipped + 3, 0.01, trains=trains)
+        for t, (x, y) in enumerate(minibatches(3)):
+            step_ours(ours, net, x, y, skipped + t)
+        finals.append(net)
+    assert equal(*finals, tolerance=1e-14)
+    wrong = small()
+    ours = make(optim.Adam, wrong, 8, 0.01)
+    for t, (x, y) in enumerate(minibatches(3)):
+        step_ours(ours, wrong, x, y, 5 + t)
+    assert not equal(wrong, finals[0], 1e-4)
+
+
+@either_adam
+def test_constant_adam_equals_torch(kind):
     net = small()
     twin = copy.deepcopy(net)
-    rates, momenta = optim.schedule("constant", 30, 0.003)
-    ours = optim.Adam(net, rates, momenta, [True] * 30, weight_decay=0.01)
+    ours = make(kind, net, 30, 0.003, decay=0.01)
     adam = torch.optim.Adam(twin.parameters(), lr=0.003, weight_decay=0.01)
     for t, (x, y) in enumerate(minibatches(30)):
         step_ours(ours, net, x, y, t)
-        adam.zero_grad()
-        F.cross_entropy(twin(x), y).backward()
-        adam.step()
+        step_torch(adam, twin, x, y)
         assert equal(net, twin)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 10**6])
-def test_chunks_change_nothing(chunk, monkeypatch):
-    """On a CPU parameters are updated some at a time; chunks need not end where a parameter does."""
-    finals = []
-    for size in (optim.CPU_CHUNK, chunk):
-        monkeypatch.setattr(optim, "CPU_CHUNK", size)
-        net = small()
-        ours = optim.Adam(net, *optim.schedule("one-cycle", 10, 0.01), [True] * 10, weight_decay=1e-4)
-        for t, (x, y) in enumerate(minibatches(10)):
-            step_ours(ours, net, x, y, t)
-        finals.append(net)
-    assert equal(*finals, tolerance=1e-14)
-
-
-def test_adam_with_no_gradient_at_first():
+@either_adam
+def test_adam_with_no_gradient_at_first(kind):
     """Entries whose gradients are zero divide nothing by nothing."""
     net = nn.Linear(2, 1, bias=False).double()
     before = net.weight.detach().clone()
-    ours = optim.Adam(net, [0.1, 0.1], [0.9, 0.9], [True, True])
-    ours.update([torch.zeros(1, 2, dtype=torch.float64)], torch.tensor([0]))
+    ours = make(kind, net, 2)
+    with torch.no_grad():
+        ours.update([torch.zeros(1, 2, dtype=torch.float64)], torch.tensor([0]), 0)
     assert torch.equal(net.weight, before)
 
 
-@pytest.mark.parametrize("kind", ["one-cycle", "constant"])
-def test_sgd_equals_torch(kind):
+@pytest.mark.parametrize("course", ["one-cycle", "constant"])
+def test_sgd_equals_torch(course):
     net = small()
     twin = copy.deepcopy(net)
-    rates, momenta = optim.schedule(kind, 20, 0.1)
-    ours = optim.Sgd(net, rates, momenta, [True] * 20)
+    rates, _ = optim.schedule(course, 20, 0.1)
+    ours = optim.Sgd(net, rates)
     sgd = torch.optim.SGD(twin.parameters(), lr=0.1)
     for t, (x, y) in enumerate(minibatches(20)):
         step_ours(ours, net, x, y, t)
         sgd.param_groups[0]["lr"] = rates[t]
-        sgd.zero_grad()
-        F.cross_entropy(twin(x), y).backward()
-        sgd.step()
+        step_torch(sgd, twin, x, y)
         assert equal(net, twin)
+    assert not equal(net, small(), 1e-4)
     assert ours.state() == {}
 
 
-@pytest.mark.parametrize("kind", [optim.Adam, optim.Sgd])
-def test_parameters_are_views_of_one_buffer(kind):
+@any_optimiser
+def test_parameters_without_gradients_are_left_alone(kind):
     net = small()
     net[0].bias.requires_grad_(False)
     weights = [parameter.detach().clone() for parameter in net.parameters()]
-    ours = kind(net, [0.1], [0.9], [True])
+    ours = make(kind, net, 3, decay=0.1)
     for parameter, weight in zip(net.parameters(), weights, strict=True):
         assert torch.equal(parameter, weight)
-    assert [p is q for p, q in zip(ours.parameters, [net[0].weight, net[2].weight, net[2].bias], strict=True)] == [
-        True
-    ] * 3
+    trainable = [net[0].weight, net[2].weight, net[2].bias]
+    assert all(p is q for p, q in zip(ours.parameters, trainable, strict=True))
+    for t, (x, y) in enumerate(minibatches(3)):
+        step_ours(ours, net, x, y, t)
+    assert torch.equal(net[0].bias, weights[1])
+    assert net[0].bias.grad is None
+    moved = [not torch.equal(p, weight) for p, weight in zip(net.parameters(), weights, strict=True)]
+    assert moved == [True, False, True, True]
+
+
+LAYOUTS = {
+    "contiguous": lambda grad: grad.contiguous(),
+    "transposed": lambda grad: grad.t().contiguous().t(),
+    "every other": lambda grad: grad.repeat_interleave(2, 1)[:, ::2],
+    "expanded": lambda grad: grad[:1].expand_as(grad),
+    "one number": lambda grad: grad[:1, :1].expand_as(grad),
+}
+
+
+@pytest.mark.parametrize("across", [False, True], ids=["parameter contiguous", "parameter transposed"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@any_optimiser
+def test_gradients_of_any_layout(kind, layout, across):
+    """Autograd returns gradients in whatever memory layout they come up, as of einsum("bd,cd->bc", x, weight)."""
+    numbers = torch.Generator().manual_seed(2)
+    start = torch.randn(4, 3, generator=numbers, dtype=torch.float64)
+    net, twin = nn.Module(), nn.Module()
+    net.weight = nn.Parameter(start.t().contiguous().t() if across else start.clone())
+    twin.weight = nn.Parameter(start.clone())
+    ours = make(kind, net, 5)
+    theirs = (torch.optim.SGD if kind is optim.Sgd else torch.optim.Adam)([twin.weight], lr=0.1)
+    for t in range(5):
+        grad = LAYOUTS[layout](torch.randn(4, 3, generator=numbers, dtype=torch.float64))
+        twin.weight.grad = grad.clone(memory_format=torch.contiguous_format)
+        with torch.no_grad():
+            ours.update([grad], torch.tensor([t]), t)
+        assert torch.equal(grad, twin.weight.grad)  # and reads it only
+        theirs.step()
+        assert equal(net, twin)
+
+
+@any_optimiser
+def test_parameters_may_share_a_gradient(kind):
+    """Autograd returns one tensor for both terms of a sum."""
+    net = nn.ParameterList(torch.full((3,), float(i), dtype=torch.float64) for i in range(2))
+    alone = nn.ParameterList(parameter.detach().clone() for parameter in net)
+    ours, theirs = make(kind, net, 4, decay=0.1), make(kind, alone, 4, decay=0.1)
+    for t in range(4):
+        grad = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64) * (t + 1)
+        with torch.no_grad():
+            ours.update([grad, grad], torch.tensor([t]), t)
+            theirs.update([grad.clone(), grad.clone()], torch.tensor([t]), t)
+    assert equal(net, alone, 0)
+
+
+def test_parameters_are_views_of_one_buffer():
+    net = small()
+    net[0].bias.requires_grad_(False)
+    ours = make(optim.Adam, net)
     start, size = ours.flat.data_ptr(), ours.flat.numel() * ours.flat.element_size()
     for parameter in ours.parameters:
         assert start <= parameter.data_ptr() < start + size
@@ -166,20 +270,80 @@ def test_parameters_are_views_of_one_buffer(kind):
     assert (net[2].weight == 0).all()
     x, y = next(minibatches(1))
     step_ours(ours, net, x, y, 0)
-    assert torch.equal(net[0].bias, weights[1])
     assert not (net[2].bias == 0).all()
     assert ours.flat.dtype == torch.float64
+    assert ours.flat.data_ptr() == start
 
 
-def test_saved_state_is_what_updates():
+@pytest.mark.parametrize("kind", [optim.HostAdam, optim.Sgd])
+def test_parameters_stay_where_they_are(kind):
     net = small()
-    ours = optim.Adam(net, [0.1], [0.9], [True])
-    state = ours.state()
-    assert {name: value.shape for name, value in state.items()} == {"mean": ours.flat.shape, "square": ours.flat.shape}
+    places = [parameter.data_ptr() for parameter in net.parameters()]
+    ours = make(kind, net)
     x, y = next(minibatches(1))
     step_ours(ours, net, x, y, 0)
-    assert (state["mean"] != 0).any()
-    assert (state["square"] > 0).any()
+    assert [parameter.data_ptr() for parameter in net.parameters()] == places
+
+
+@either_adam
+def test_saved_state_is_what_updates(kind):
+    """The tensors are there before the first step and change in place, so that a checkpoint can be copied into them."""
+    net = small()
+    net[0].bias.requires_grad_(False)
+    ours = make(kind, net, 3)
+    state = ours.state()
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    if kind is optim.Adam:
+        assert shapes == {"mean": tuple(ours.flat.shape), "square": tuple(ours.flat.shape)}
+    else:
+        moments = {
+            f"{name}.{i}": tuple(parameter.shape)
+            for i, parameter in enumerate(ours.parameters)
+            for name in ("exp_avg", "exp_avg_sq")
+        }
+        assert shapes == moments | {f"step.{i}": () for i in range(3)}
+    assert not any(value.any() for value in state.values())
+    for t, (x, y) in enumerate(minibatches(3)):
+        before = {name: value.clone() for name, value in state.items()}
+        step_ours(ours, net, x, y, t)
+        assert all((state[name] != before[name]).any() for name in state)
+        assert all(value is state[name] for name, value in ours.state().items())
+    if kind is optim.HostAdam:
+        assert [float(state[f"step.{i}"]) for i in range(3)] == [3.0] * 3
+
+
+@any_activity
+@either_adam
+def test_continuing_from_saved_state(kind, active):
+    """A network and an optimiser that are filled by name go on as the saved ones do, to the bit."""
+    steps, half = 20, 11
+    trains = activity(active, steps)
+    batches = list(minibatches(steps))
+
+    def run(ours, net, times):
+        for t in times:
+            if trains[t]:
+                step_ours(ours, net, *batches[t], t)
+
+    whole = small()
+    uninterrupted = make(kind, whole, steps, 0.01, "one-cycle", trains, 1e-4)
+    run(uninterrupted, whole, range(half))
+    saved = {name: value.clone() for name, value in (whole.state_dict() | uninterrupted.state()).items()}
+    run(uninterrupted, whole, range(half, steps))
+    finals = []
+    for stored in (saved, saved | {name: torch.zeros_like(saved[name]) for name in uninterrupted.state()}):
+        net = small(seed=5)
+        ours = make(kind, net, steps, 0.01, "one-cycle", trains, 1e-4)
+        for name, value in (net.state_dict() | ours.state()).items():
+            value.copy_(stored[name])
+        run(ours, net, range(half, steps))
+        finals.append((net, ours.state()))
+    net, state = finals[0]
+    assert equal(net, whole, 0)
+    assert state.keys() == uninterrupted.state().keys()
+    for name, value in uninterrupted.state().items():
+        assert torch.equal(state[name], value), name
+    assert not equal(finals[1][0], whole, 1e-5)  # with the network alone it would not
 
 
 def test_one_cycle_formula():

@@ -45,10 +45,10 @@ def test_crosel_remembers_three_epochs_and_never_more() -> None:
     training = Training(problem, Crosel(warmup=1), Cleaner(), Recipe(epochs=6, batch_size=50), "mlp")
     before = shapes(training)
     maxima = []
-    for epoch in range(6):
-        training.begin_epoch(resumed=False)
-        for _ in range(training.steps):
-            training.step(training.method.phase(epoch))
+    for _ in range(6):
+        training.begin_epoch()
+        while training.done < training.steps:
+            training.advance(capture=False)
         training.end_epoch()
         assert shapes(training) == before
         maxima.append(training.method.bank.amax(-1).exp())
