@@ -24,7 +24,7 @@ from scipy import stats
 from candidly import data
 from candidly.cleaning import Cleaner, Conformal
 from candidly.data import protocols
-from candidly.engine import fit
+from candidly.engine import find_device, fit
 from candidly.methods import METHODS, Method
 from candidly.problem import Problem
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
             if name in cells:
                 continue
             accuracies, seconds = train(dataset, *combination(name), args.device)
-            machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+            machine = torch.cuda.get_device_name() if find_device(args.device).type == "cuda" else "CPU"
             cells[name] = {"accuracy": accuracies, "seconds": round(seconds, 1), "machine": machine}
             cells[name]["torch"] = torch.__version__
             out.write_text(json.dumps(results, indent=1) + "\n")

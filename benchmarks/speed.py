@@ -24,9 +24,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from candidly import data
 from candidly.cleaning import Cleaner
 from candidly.data import protocols
-from candidly.engine import RECIPES, Training
+from candidly.engine import Training
 from candidly.methods import Proden
 from candidly.problem import Problem
+from candidly.recipe import RECIPES
 
 RUNS, ROUNDS, EPOCHS = 5, 7, 4  # each round times EPOCHS epochs of either side
 

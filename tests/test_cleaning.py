@@ -17,10 +17,11 @@ from torch.nn import functional as F
 
 from candidly import cleaning
 from candidly.cleaning import Cleaner, Clsp, Conformal, Oracle, Random
-from candidly.engine import Recipe, Training
+from candidly.engine import Training
 from candidly.methods import Proden
 from candidly.neighbours import nearest
 from candidly.problem import Problem
+from candidly.recipe import Recipe
 from tests.contracts.cases import blobs
 
 N, B, RUNS, EPOCHS = 24, 8, 2, 4
@@ -96,12 +97,12 @@ def conformals(draw):
         "calibration": draw(st.sampled_from(["reuse", "holdout", "auto"])),
         "warmup": draw(st.integers(0, 2)),
         "finite": draw(st.booleans()),
-        "shrink": draw(st.booleans()),
         "slack": draw(st.sampled_from([0.0, 0.125])),
         "dkw": draw(st.booleans()),
     }
-    possible = options["rule"] == "revocable" and options["level"] != "remark"
-    return Conformal(**options, per_batch=possible and draw(st.booleans()))
+    revocable = options["rule"] == "revocable"
+    per_batch = revocable and options["level"] == "off_candidate_mass" and draw(st.booleans())
+    return Conformal(**options, per_batch=per_batch, shrink=revocable and draw(st.booleans()))
 
 
 worlds = {"cleaner": conformals(), "seed": st.integers(0, 2**20), "classes": st.integers(2, 5)}
@@ -597,7 +598,7 @@ def test_oracle_keeps_the_true_label_wherever_it_is_allowed():
     assert not inside.all()
     assert torch.equal(kept[inside], true[inside])
     assert torch.equal(kept[~inside], batch.S[~inside])
-    with pytest.raises(ValueError, match=r"y has shape \(3,\) but there are 24 rows"):
+    with pytest.raises(ValueError, match=r"y has shape \(3,\) but X has 24 rows"):
         Oracle([0, 1, 2]).setup(problem)
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from candidly import cli, engine
+from candidly import cli
 from candidly.methods import METHODS
+from candidly.recipe import RECIPES, Recipe
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,8 +26,8 @@ def test_an_unknown_command_is_refused(capsys):
 
 
 def test_demo_reports_all_four_combinations(capsys, monkeypatch):
-    short = dataclasses.replace(engine.RECIPES["quick"], epochs=13)  # past the warm-ups of cleaner and CroSel
-    monkeypatch.setitem(engine.RECIPES, "quick", short)
+    short = dataclasses.replace(RECIPES["quick"], epochs=13)  # past the warm-ups of cleaner and CroSel
+    monkeypatch.setitem(RECIPES, "quick", short)
     cli.main(["demo", "--seeds", "2", "--device", "cpu"])
     out = capsys.readouterr().out
     assert "quick" in out
@@ -41,7 +42,7 @@ def test_demo_reports_all_four_combinations(capsys, monkeypatch):
 
 def test_the_example_of_the_readme_runs(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    exec(compile(code.replace('"quick"', "Recipe(epochs=4)"), "README.md", "exec"), {"Recipe": engine.Recipe})
+    exec(compile(code.replace('"quick"', "Recipe(epochs=4)"), "README.md", "exec"), {"Recipe": Recipe})
     assert float(re.search(r"accuracy ([\d.]+)", capsys.readouterr().out)[1]) > 0.5
 
 

@@ -14,9 +14,10 @@ from torch import nn
 from candidly import engine, store
 from candidly.batches import Batch
 from candidly.cleaning import Cleaner, Conformal, Random
-from candidly.engine import RECIPES, Recipe, Training, fit
+from candidly.engine import Training, fit
 from candidly.methods import METHODS, Cc, Crosel, Pop, Proden, Supervised, Valen
 from candidly.problem import Problem
+from candidly.recipe import RECIPES, Recipe
 
 N, D, C, EPOCHS, STEPS = 26, 3, 4, 5, 3
 RECIPE = Recipe("test", epochs=EPOCHS, batch_size=8, max_lr=0.1)
@@ -329,7 +330,7 @@ def test_history_keys_and_shapes(cleaner, with_y):
         assert values.dtype == np.float64
     assert model.kept.shape == (2, N, C)
     assert model.kept.dtype == torch.bool
-    assert model.recipe == "test"
+    assert model.recipe.name == "test"
     assert model.net == "linear"
 
 

@@ -14,10 +14,11 @@ from candidly import nets
 from candidly.batches import Sweep
 from candidly.candidates import encode
 from candidly.cleaning import Clsp, Conformal, Oracle, Random
-from candidly.engine import Recipe, fit
+from candidly.engine import fit
 from candidly.methods import METHODS, Cavl, Crosel, Proden, Supervised, Valen
 from candidly.model import Model, describe, fingerprint
 from candidly.problem import Problem
+from candidly.recipe import Recipe
 
 N, D, C = 24, 3, 4
 RECIPE = Recipe("test", epochs=3, batch_size=8, max_lr=0.1)
@@ -48,7 +49,9 @@ def assert_same(model, other, X=None):
     assert all(values.dtype == np.float64 for values in other.history.values())
     assert model.problem.classes == other.problem.classes
     assert model.problem.seeds == other.problem.seeds
-    assert model.recipe == other.recipe == "test"
+    assert model.recipe == other.recipe
+    assert model.recipe.name == "test"
+    assert model.cleaner == other.cleaner
     assert type(model.method) is type(other.method)
     for field in dataclasses.fields(model.method):
         assert getattr(model.method, field.name) == getattr(other.method, field.name)

@@ -14,9 +14,10 @@ from hypothesis.extra import numpy as hnp
 from candidly import problem as module
 from candidly.batches import scaled
 from candidly.candidates import encode
-from candidly.engine import Recipe, fit
+from candidly.engine import fit
 from candidly.methods import Proden
 from candidly.problem import Problem, stream
+from candidly.recipe import Recipe
 
 X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 5.0], [3.0, 2.0]])
 S = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]], dtype=bool)

@@ -17,9 +17,9 @@ _HOMES = {
     "Model": "model",
     "Oracle": "cleaning",
     "Problem": "problem",
-    "RECIPES": "engine",
+    "RECIPES": "recipe",
     "Random": "cleaning",
-    "Recipe": "engine",
+    "Recipe": "recipe",
     "fit": "engine",
 }
 _MODULES = ("candidates", "cleaning", "conformal", "corrupt", "data", "engine", "methods", "metrics", "nets", "store")

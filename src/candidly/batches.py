@@ -20,8 +20,8 @@ class Batch:
     x: Tensor
     S: Tensor
 
-    def __init__(self, problem: Problem, cleaner: Cleaner, steps: int, size: int, noise: int):
-        self._problem, self._cleaner = problem, cleaner
+    def __init__(self, problem: Problem, cleaner: Cleaner, steps: int, size: int, noise: int, guess: bool = False):
+        self._problem, self._cleaner, self._guess = problem, cleaner, guess
         device, runs = problem.X.device, problem.runs
         self._order = torch.zeros(runs, steps, size, dtype=torch.int64, device=device)
         self._noise = torch.zeros(runs, steps, size, noise, dtype=problem.X.dtype, device=device)
@@ -72,10 +72,12 @@ class Batch:
         return self._noise.index_select(1, self.tick).squeeze(1)[..., self._drawn - k : self._drawn]
 
     def candidates(self, p: Tensor, within: Tensor | None = None) -> Tensor:
-        """Ask the cleaner, and remember its answer and the most probable label."""
+        """Ask the cleaner; remember its answer and, where true labels are known, the most probable label."""
+        p = p.detach()
         kept = self._cleaner.keep(p, self.S if within is None else within, self)
         self.put(self.kept, kept)
-        self.put(self.guess, p.argmax(-1))
+        if self._guess:
+            self.put(self.guess, p.argmax(-1))
         return kept
 
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
-    from candidly.engine import Recipe
     from candidly.nets import Factory
+    from candidly.recipe import Recipe
 
 __all__ = ["instance_dependent", "instance_dependent_from", "uniform"]
 
@@ -112,7 +112,7 @@ def instance_dependent(
     num_classes: int,
     seed: int,
     *,
-    rate: float | None = 0.8,
+    rate: float | None = None,
     net: "str | Factory" = "mlp",
     recipe: "Recipe | str | None" = None,
     device: str = "auto",
@@ -143,9 +143,10 @@ def instance_dependent(
     -------
     bool array (n, num_classes)
     """
-    from candidly.engine import Recipe, fit
+    from candidly.engine import fit
     from candidly.methods import Supervised
     from candidly.problem import Problem
+    from candidly.recipe import Recipe
 
     labels = _labels(y, num_classes)
     problem = Problem.of(X, np.eye(num_classes, dtype=bool)[labels], seeds=[seed])

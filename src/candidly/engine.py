@@ -11,13 +11,13 @@ import signal
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from candidly import store
@@ -28,52 +28,9 @@ from candidly.model import Model, builder, copy_tensors, describe, fingerprint, 
 from candidly.nets import Factory
 from candidly.optim import Adam, HostAdam, Optimiser, Sgd, schedule
 from candidly.problem import Problem
+from candidly.recipe import Recipe, find_recipe
 
 _EAGER_STEPS = 3  # of each phase, before its step is captured
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """How long and with which optimiser to train.
-
-    Attributes
-    ----------
-    name : str
-        Shown in results.
-    epochs : int
-        Passes over the training rows.
-    batch_size : int or None
-        None is the paper's choice: 16 below 5000 training rows, otherwise 256.
-    optimiser : {"adam", "sgd"}
-        Adam with coupled L2 decay, or plain gradient descent.
-    schedule : {"one-cycle", "constant"}
-        The learning rate's course.
-    max_lr : float
-        Its maximum.
-    weight_decay : float
-        Adam's.
-
-    Examples
-    --------
-    >>> RECIPES["quick"].epochs
-    30
-    """
-
-    name: str = "uai2025"
-    epochs: int = 200
-    batch_size: int | None = None
-    optimiser: Literal["adam", "sgd"] = "adam"
-    schedule: Literal["one-cycle", "constant"] = "one-cycle"
-    max_lr: float = 0.01
-    weight_decay: float = 1e-4
-
-    def batch(self, sizes: list[int]) -> int:
-        """Return the batch size for runs with so many training rows."""
-        wished = self.batch_size or (16 if max(sizes) < 5000 else 256)
-        return min(wished, *sizes)
-
-
-RECIPES = {recipe.name: recipe for recipe in (Recipe(), Recipe("quick", epochs=30, batch_size=64))}
 
 
 class Training:
@@ -87,11 +44,14 @@ class Training:
         sizes = [len(rows) for rows in self.problem.rows]
         size = recipe.batch(sizes)
         self.steps = -(-max(sizes) // size)
-        self.batch = Batch(self.problem, self.cleaner, self.steps, size, self.method.noise + self.cleaner.noise)
+        noise = self.method.noise + self.cleaner.noise
+        self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, guess=problem.y is not None)
         self.sweep = Sweep(self.problem, self.method)
         self.clock = torch.zeros(1, dtype=torch.int64, device=problem.X.device)
         self.loss = torch.zeros(problem.runs, dtype=problem.X.dtype, device=problem.X.device)
         self.optimisers = self._optimisers()
+        on_cuda = problem.X.device.type == "cuda"
+        self.stream = torch.cuda.Stream(problem.X.device) if on_cuda else None  # warms up and captures graphs
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self.eager: Counter[Hashable] = Counter()
         self.epoch = self.done = 0
@@ -117,7 +77,9 @@ class Training:
         loss = self.method.step(self.batch, phase)
         nets = self.method.trains(phase)
         active = [self.optimisers[name] for name, net in self.method.networks().items() if any(net is n for n in nets)]
-        grads = torch.autograd.grad(loss.sum(), [p for optimiser in active for p in optimiser.parameters])
+        grads = torch.autograd.grad(loss.sum(), [p for one in active for p in one.parameters], allow_unused=True)
+        if any(grad is None for grad in grads):
+            raise ValueError(_unreached(nets, active, grads))
         with torch.no_grad():
             for optimiser in active:
                 optimiser.update(grads[: len(optimiser.parameters)], self.clock, self.epoch * self.steps + self.done)
@@ -134,7 +96,7 @@ class Training:
         if captured is not None:
             captured.replay()
         else:
-            with _side_stream(self.clock.device):
+            with _beside(self.stream if capture else None):
                 self.step(phase)
             self.eager[phase] += 1
             if capture and self.eager[phase] == _EAGER_STEPS:
@@ -142,14 +104,14 @@ class Training:
         self.done += 1
 
     def _capture(self, phase: Hashable) -> torch.cuda.CUDAGraph | None:
-        captured = torch.cuda.CUDAGraph()
+        captured, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
-            with torch.cuda.graph(captured):
+            with torch.cuda.graph(captured, stream=self.stream):
                 self.step(phase)
         except RuntimeError as error:
-            warnings.warn(
-                f"the step cannot be captured as a CUDA graph, training goes on without: {error}", stacklevel=5
-            )
+            torch.cuda.set_stream(current)  # which a capture that fails at its end does not restore
+            message = f"the step cannot be captured as a CUDA graph, training goes on without: {error}"
+            warnings.warn(message, stacklevel=4)
             return None
         return captured
 
@@ -205,7 +167,7 @@ class Training:
         """Return what was learned."""
         history = {name: value.numpy() for name, value in self.history.items()}
         kept = self.batch.kept.cpu()
-        return Model(self.method, self.problem.without_rows(), net, self.recipe.name, history, kept)
+        return Model(self.method, self.problem.without_rows(), net, self.recipe, describe(self.cleaner), history, kept)
 
     def save(self, folder: Path, config: dict[str, Any]) -> None:
         """Write a checkpoint."""
@@ -289,20 +251,22 @@ def fit(
     """
     recipe = find_recipe(recipe)
     place = find_device(device)
-    training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
+    _check_arguments(method, cleaner, net, graph, every)
     if graph == "on" and place.type != "cuda":
         raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
     capture = graph != "off" and place.type == "cuda"
+    training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
     folder = None if checkpoint is None else Path(checkpoint)
     config: dict[str, Any] = {}
     if folder is not None:
         config = {"method": describe(method), "cleaner": describe(cleaner), "recipe": dataclasses.asdict(recipe)}
-        config |= {"net": describe(net), "problem": fingerprint(problem)}
+        nets = [describe(net), *map(repr, training.method.networks().values())]
+        config |= {"net": nets, "problem": fingerprint(problem), "device": place.type}
         training.resume(folder, config)
     cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=not deterministic, deterministic=deterministic)
     hidden = None if progress is None else not progress
     bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden)
-    with cudnn, bar, _interruptible() as interrupted:
+    with _current(place), cudnn, bar, _interruptible() as interrupted:
         while training.epoch < recipe.epochs:
             training.begin_epoch()
             while training.done < training.steps and not interrupted:
@@ -318,13 +282,6 @@ def fit(
     return training.model(net)
 
 
-def find_recipe(recipe: Recipe | str) -> Recipe:
-    """Return a recipe by its name."""
-    if isinstance(recipe, str) and recipe not in RECIPES:
-        raise ValueError(f"unknown recipe {recipe!r}; use one of {', '.join(RECIPES)} or a Recipe")
-    return RECIPES[recipe] if isinstance(recipe, str) else recipe
-
-
 def find_device(device: str | torch.device) -> torch.device:
     """Return the device a name stands for; "auto" is CUDA where there is one."""
     if device == "auto":
@@ -332,17 +289,43 @@ def find_device(device: str | torch.device) -> torch.device:
     return torch.device(device)
 
 
+def _check_arguments(method: Any, cleaner: Any, net: Any, graph: str, every: int) -> None:
+    if not isinstance(method, Method):
+        raise ValueError(f"method is {method!r}; pass an instance, such as candidly.methods.Proden()")
+    if not isinstance(cleaner, Cleaner | None):
+        raise ValueError(f"cleaner is {cleaner!r}; pass an instance, such as candidly.Conformal(), or None")
+    if isinstance(net, nn.Module):
+        raise ValueError("net is a module; pass a function that returns a new one, since every run needs its own")
+    if graph not in ("auto", "on", "off"):
+        raise ValueError(f"graph is {graph!r}; use 'auto', 'on' or 'off'")
+    if every < 1:
+        raise ValueError(f"every is {every}; save every 1 or more epochs")
+
+
+def _unreached(nets: Sequence[nn.Module], active: Sequence[Optimiser], grads: Sequence[Tensor | None]) -> str:
+    """Explain which parameter the loss does not reach."""
+    parameters = [parameter for one in active for parameter in one.parameters]
+    lost = next(parameter for parameter, grad in zip(parameters, grads, strict=True) if grad is None)
+    name = next(name for net in nets for name, parameter in net.named_parameters() if parameter is lost)
+    return f"the method's loss does not depend on the network's parameter {name}; call requires_grad_(False) on it"
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a CUDA device the current one, on which graphs are captured."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 @contextmanager
-def _side_stream(device: torch.device) -> Iterator[None]:
-    """Run on a stream of its own on CUDA, as steps that are to be captured must be warmed up."""
-    if device.type != "cuda":
+def _beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Run on another stream, as steps that are to be captured must be warmed up."""
+    if stream is None:
         yield
         return
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
+    current = torch.cuda.current_stream()
+    stream.wait_stream(current)
     with torch.cuda.stream(stream):
         yield
-    torch.cuda.current_stream(device).wait_stream(stream)
+    current.wait_stream(stream)
 
 
 @contextmanager

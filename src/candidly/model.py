@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import hashlib
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from torch import Tensor, nn
 
 from candidly import store
 from candidly.batches import evaluating, scaled
+from candidly.cleaning import Cleaner
 from candidly.methods import METHODS, Supervised
 from candidly.methods.base import Method
 from candidly.nets import BuildNet, Factory, build
-from candidly.problem import Problem, stream
+from candidly.problem import Problem, as_tensor, check_finite, stream
+from candidly.recipe import Recipe
 
 _KNOWN = METHODS | {"supervised": Supervised}
 _PREDICT_NUMBERS = 2**24  # how many numbers of input one block of a prediction may hold
@@ -34,9 +37,28 @@ def builder(problem: Problem, net: str | Factory) -> BuildNet:
             network = build(net, tuple(problem.X.shape[1:]), problem.num_classes, generators, features)
         else:
             network = build(name, (inputs,), outputs, generators)
-        return network.to(problem.X)
+        network = network.to(problem.X)
+        if name is None and callable(net):
+            _check_own(network, problem)
+        return network
 
     return build_net
+
+
+def _check_own(network: nn.Module, problem: Problem) -> None:
+    """Check what a user's network returns for two rows, and warn of what cannot be repeated."""
+    x = problem.X[:2].expand(problem.runs, *problem.X[:2].shape)
+    with torch.no_grad():
+        found = tuple(network.eval()(x).shape[2:])
+    network.train()
+    if found != (problem.num_classes,):
+        raise ValueError(f"the network returns {found} numbers per row; it must return {problem.num_classes} logits")
+    if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
+        warnings.warn(
+            "the network has dropout, which draws from torch's global generator: training it is not repeatable to the "
+            "bit, nor is resuming it",
+            stacklevel=2,
+        )
 
 
 def network_tensors(method: Method) -> dict[str, Tensor]:
@@ -57,8 +79,9 @@ def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], adv
 
 def describe(part: Any) -> Any:
     """Describe a method, cleaner, network or setting in JSON types; arrays by their hash."""
-    if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        values = {field.name: describe(getattr(part, field.name)) for field in dataclasses.fields(part)}
+    if isinstance(part, Method | Cleaner):
+        fields: tuple[Any, ...] = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
+        values = {field.name: describe(getattr(part, field.name)) for field in fields}
         return {"name": type(part).__name__.lower(), **values}
     if isinstance(part, np.generic):
         return part.item()
@@ -91,8 +114,10 @@ class Model:
         The problem's shape and scaling, without its rows.
     net : str or callable
         What networks were built with.
-    recipe : str
-        Name of the recipe.
+    recipe : Recipe
+        How it was trained.
+    cleaner : dict
+        The cleaner's name and settings.
     history : dict of arrays (epochs, R)
         loss, mean_candidates and share_changed; alpha and threshold with a conformal cleaner; accuracy and true_kept,
         over the training rows and in training mode, when true labels were given.
@@ -103,7 +128,8 @@ class Model:
     method: Method
     problem: Problem
     net: str | Factory
-    recipe: str
+    recipe: Recipe
+    cleaner: Mapping[str, Any]
     history: Mapping[str, np.ndarray[Any, Any]]
     kept: Tensor
 
@@ -111,10 +137,11 @@ class Model:
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
         like = self.problem.X
-        rows = torch.as_tensor(np.asarray(X).copy()).to(like.dtype)
+        rows = as_tensor(X).to(like.dtype)
         if rows.shape[1:] != like.shape[1:]:
             shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
             raise ValueError(f"rows of X have shape {shapes}; give the same features")
+        check_finite(rows)
         runs = len(self.problem.seeds)
         parts = []
         with evaluating(self.method):
@@ -133,7 +160,8 @@ class Model:
             "method": describe(self.method),
             "net": describe(self.net),
             "own_net": callable(self.net),
-            "recipe": self.recipe,
+            "recipe": dataclasses.asdict(self.recipe),
+            "cleaner": dict(self.cleaner),
             "seeds": list(self.problem.seeds),
             "classes": list(self.problem.classes),
             "shape": list(self.problem.X.shape[1:]),
@@ -166,4 +194,5 @@ class Model:
             saved, network_tensors(method), "the saved network is another one; pass the net it was trained with"
         )
         history = {key[8:]: value.numpy() for key, value in tensors.items() if key.startswith("history.")}
-        return cls(method, problem.without_rows(), network, facts["recipe"], history, tensors["kept"])
+        recipe = Recipe(**facts["recipe"])
+        return cls(method, problem.without_rows(), network, recipe, facts["cleaner"], history, tensors["kept"])

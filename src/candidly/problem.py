@@ -23,7 +23,7 @@ def stream(seed: int, purpose: str, *index: int, device: torch.device | str = "c
     return torch.Generator(device).manual_seed(int(word >> np.uint64(1)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """Rows with candidate sets, and R runs that each train on some of the rows.
 
@@ -101,10 +101,9 @@ class Problem:
         if isinstance(S, candidates.Candidates):
             classes = S.classes if classes is None else classes
             S = S.matrix
-        sets, numbers, runs = np.asarray(S).copy(), np.asarray(X).copy(), len(seeds)
-        if numbers.dtype.kind not in "biuf":
-            raise ValueError(f"X has dtype {numbers.dtype}; pass numbers")
-        features = torch.as_tensor(numbers).to(dtype)
+        if isinstance(seeds, int):
+            raise ValueError(f"seeds is {seeds}; give a list with one seed per run, such as range({seeds})")
+        sets, features, runs = _as_sets(S), as_tensor(X).to(dtype), len(seeds)
         if not runs or any(seed != int(seed) or seed < 0 for seed in seeds):
             raise ValueError(f"seeds is {list(seeds)}; give each run a seed, an integer of at least 0")
         for matrix in sets if sets.ndim == 3 else [sets]:
@@ -115,21 +114,21 @@ class Problem:
             raise ValueError(f"X has {len(features)} rows but S has {sets.shape[-2]}; give one candidate set per row")
         if features.ndim < 2:
             raise ValueError("X must have at least two axes (rows, features); reshape a single feature with X[:, None]")
-        _check_finite(features)
+        check_finite(features)
         index = [_check_rows(r, len(features)) for r in ([np.arange(len(features))] * runs if rows is None else rows)]
         if len(index) != runs:
             raise ValueError(f"rows lists {len(index)} runs but there are {runs} seeds; give one seed per run")
         names = tuple(range(sets.shape[-1])) if classes is None else candidates.class_names(classes)
         if len(names) != sets.shape[-1]:
             raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
-        truth = None if y is None else _check_labels(y, len(features), len(names))
+        truth = None if y is None else check_labels(y, len(features), len(names))
         problem = cls(features, torch.as_tensor(sets), tuple(index), tuple(map(int, seeds)), truth, classes=names)
         return problem._standardised() if standardise else problem
 
     @property
     def runs(self) -> int:
         """How many runs train together."""
-        return len(self.rows)
+        return len(self.seeds)
 
     @property
     def num_classes(self) -> int:
@@ -156,15 +155,43 @@ class Problem:
 
     def without_rows(self) -> "Problem":
         """Return the same shapes, classes, seeds and scaling with no rows in them."""
-        return replace(self, X=self.X[:0], S=self.S[..., :0, :], rows=(), y=None)
+        return replace(self, X=self.X[:0].clone(), S=self.S[..., :0, :].clone(), rows=(), y=None)
 
     def _standardised(self) -> "Problem":
-        shift = torch.stack([self.X[rows].mean(0, keepdim=True) for rows in self.rows])
-        spread = torch.stack([self.X[rows].std(0, unbiased=False, keepdim=True) for rows in self.rows])
-        return replace(self, shift=shift, scale=torch.where(spread > 0, 1 / spread, 1.0))
+        X = self.X.double()
+        mean = torch.stack([X[rows].mean(0, keepdim=True) for rows in self.rows])
+        spread = torch.stack([X[rows].std(0, unbiased=False, keepdim=True) for rows in self.rows])
+        varies = spread > 10 * torch.finfo(X.dtype).eps * mean.abs()  # a constant's rounding is no variation
+        scale = torch.where(varies, 1 / spread.where(varies, 1), 1)
+        return replace(self, shift=mean.to(self.X), scale=scale.to(self.X))
 
 
-def _check_finite(X: Tensor) -> None:
+def as_tensor(X: Any) -> Tensor:
+    """Convert an array, a nested list or a tensor to a tensor of its own on the CPU."""
+    if isinstance(X, Tensor):
+        return X.detach().cpu().clone()
+    if hasattr(X, "toarray"):
+        raise ValueError("X is sparse; pass X.toarray()")
+    numbers = _as_array(X)
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"X has dtype {numbers.dtype}; pass numbers")
+    return torch.as_tensor(numbers)
+
+
+def _as_array(value: Any) -> np.ndarray[Any, Any]:
+    """Copy, not least because torch warns of memory that it cannot write to."""
+    return (value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)).copy()
+
+
+def _as_sets(S: Any) -> np.ndarray[Any, Any]:
+    try:
+        return _as_array(S)
+    except ValueError:
+        raise ValueError("S is not a boolean matrix; convert names with candidly.candidates.encode(S)") from None
+
+
+def check_finite(X: Tensor) -> None:
+    """Refuse NaN and infinite numbers, naming the first."""
     finite = X.isfinite().flatten(1)
     if not finite.all():
         row = int((~finite.all(1)).nonzero()[0])
@@ -174,7 +201,7 @@ def _check_finite(X: Tensor) -> None:
 
 
 def _check_rows(rows: Any, n: int) -> Tensor:
-    numbers = np.asarray(rows).copy()  # torch warns about memory it cannot write to
+    numbers = _as_array(rows)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
         found = f"dtype {numbers.dtype} and shape {numbers.shape}"
         raise ValueError(f"a run's training rows have {found}; rows takes a list of row numbers for each run")
@@ -188,8 +215,9 @@ def _check_rows(rows: Any, n: int) -> Tensor:
     return index
 
 
-def _check_labels(y: Any, n: int, num_classes: int) -> Tensor:
-    numbers = np.asarray(y).copy()
+def check_labels(y: Any, n: int, num_classes: int) -> Tensor:
+    """Convert class numbers, one per row, refusing what is none."""
+    numbers = _as_array(y)
     if numbers.dtype.kind not in "iu":
         raise ValueError(f"y has dtype {numbers.dtype}; pass class numbers, integers from 0 to {num_classes - 1}")
     labels = torch.as_tensor(numbers, dtype=torch.int64)

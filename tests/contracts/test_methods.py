@@ -11,10 +11,11 @@ from torch import nn
 
 from candidly import store
 from candidly.cleaning import Cleaner, Conformal, Oracle, Random
-from candidly.engine import Recipe, fit
+from candidly.engine import fit
 from candidly.methods import METHODS
 from candidly.model import Model
 from candidly.problem import Problem
+from candidly.recipe import Recipe
 from tests.contracts.cases import (
     CLASSES,
     CLEANERS,

@@ -10,8 +10,9 @@ from torch.utils._pytree import tree_leaves
 
 from candidly import neighbours, nets
 from candidly.cleaning import Cleaner
-from candidly.engine import Recipe, Training, fit
+from candidly.engine import Training, fit
 from candidly.methods import Crosel, Valen
+from candidly.recipe import Recipe
 from tests.oracles.cases import BATCH, CLASSES, make_problem
 
 N, RUNS = 300, 2

@@ -7,14 +7,13 @@ Learning*, ICLR 2024.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from candidly.cleaning.base import Cleaner
 from candidly.neighbours import nearest
-from candidly.problem import Problem
+from candidly.problem import Problem, as_tensor
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Clsp(Cleaner):
 
     def setup(self, problem: Problem) -> Problem:
         """Prune each run's sets, looking for neighbours among its own rows."""
-        X = problem.X if self.features is None else torch.as_tensor(np.asarray(self.features)).to(problem.X)
+        X = problem.X if self.features is None else as_tensor(self.features).to(problem.X)
         if len(X) != len(problem.X):
             raise ValueError(f"features has {len(X)} rows but the problem has {len(problem.X)}; give one row per row")
         unit = F.normalize(X.flatten(1), dim=-1)

@@ -89,8 +89,12 @@ class Conformal(Cleaner):
             raise ValueError(f"fraction is {self.fraction}; it must lie between 0 and 1")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta is {self.delta}; it must lie between 0 and 1")
-        if self.per_batch and (self.rule == "permanent" or self.level == "remark"):
-            raise ValueError("per_batch needs rule='revocable' and level='off_candidate_mass' or 'fixed'")
+        if self.warmup < 0:
+            raise ValueError(f"warmup is {self.warmup}; it must not be negative")
+        if self.per_batch and (self.rule, self.level) != ("revocable", "off_candidate_mass"):
+            raise ValueError("per_batch needs rule='revocable' and level='off_candidate_mass'")
+        if self.shrink and self.rule == "permanent":
+            raise ValueError("shrink needs rule='revocable'; what is removed for good is not eased in")
 
     @classmethod
     def published(cls, correction: bool = True) -> Self:
@@ -149,13 +153,13 @@ class Conformal(Cleaner):
                 warnings.warn(
                     f"with {m} calibration rows the Remark's level is never positive ({alpha:.3f} at best), so nothing "
                     "will be pruned; use a larger alpha, more rows or dkw=False",
-                    stacklevel=4,
+                    stacklevel=5,
                 )
         elif self.level == "fixed" and 1 / (m + 1) >= alpha:
             warnings.warn(
-                f"{m} calibration rows are too few for alpha = {alpha}: 1/(m+1) = {1 / (m + 1):.3f} is not below it; "
-                "use more calibration rows or a larger alpha",
-                stacklevel=4,
+                f"{m} calibration rows are too few for alpha = {alpha}, which 1/(m+1) = {1 / (m + 1):.3f} should be "
+                "below; use more calibration rows or a larger alpha",
+                stacklevel=5,
             )
 
     def calibrate(self, predict: Predict, epoch: int) -> None:
@@ -168,7 +172,7 @@ class Conformal(Cleaner):
         self.scores.copy_(scores)
         self.active.fill_(float(epoch >= self.warmup))
         if self.shrink:
-            self.factor.fill_(1 - 0.5 ** (epoch - self.warmup + 1))
+            self.factor.fill_(1 - 0.5 ** (max(epoch - self.warmup, 0) + 1))
         self.mass.zero_()
         self.seen.zero_()
 

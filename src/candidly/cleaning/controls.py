@@ -4,14 +4,13 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from candidly.cleaning.base import Cleaner, Predict
 from candidly.methods.base import Batch
-from candidly.problem import Problem, stream
+from candidly.problem import Problem, check_labels, stream
 
 
 @dataclass
@@ -86,9 +85,7 @@ class Oracle(Cleaner):
 
     def setup(self, problem: Problem) -> Problem:
         """Move the labels to the device."""
-        labels = torch.as_tensor(np.asarray(self.y), dtype=torch.int64, device=problem.X.device)
-        if labels.shape != problem.X.shape[:1]:
-            raise ValueError(f"y has shape {tuple(labels.shape)} but there are {len(problem.X)} rows")
+        labels = check_labels(self.y, len(problem.X), problem.num_classes).to(problem.X.device)
         self.true = F.one_hot(labels, problem.num_classes).bool().expand(problem.runs, -1, -1).contiguous()
         return problem
 

@@ -13,12 +13,12 @@ network's selection (shuffled every epoch), with r the mean of both networks' se
 
 For vectors, L_soft = CE(norm_K(the other network's bank), p). For images there are two views: the target of one is
 norm_K of the same network's current softmax on the other, without gradient, and L_soft is the CE on their MixUp with
-weight max(b, 1−b), b ~ Beta(0.75, 0.75). K are the candidates given the mean of all these probabilities.
+weight max(b, 1−b), b ~ Beta(0.75, 0.75). K, the candidates given the mean of these probabilities, serves CC's loss too.
 The prediction is the mean of both networks' softmaxes.
 
 Deviations: λ_cr is 2 (the conformal-cleaning paper's; the authors use 1, and 4 for CIFAR-10 with q = .5). Warm-up
-epochs count within the recipe and use its schedule. A view is a random flip and a shift by up to 4 pixels. While
-nothing is selected, the second batch is the first one again, with weight 0, for batch normalisation's sake.
+epochs count within the recipe and use its schedule. While nothing is selected, the second batch is the first one again,
+with weight 0, for batch normalisation's sake. A view is a random flip and a shift by up to 4 pixels.
 """
 
 from collections.abc import Hashable

@@ -14,7 +14,8 @@ A removed label stays removed. The largest f_ij of a row is never removed, so no
 
 Deviations: θ starts at 0.001 and grows by 0.001 up to 0.04 (the values of the conformal-cleaning paper); public code
 multiplies θ by 1.001 instead, which `growth="factor"` does. The windows of 5 epochs do not overlap, so their sum is
-kept rather than the 5 epochs themselves.
+kept rather than the 5 epochs themselves. Labels that a cleaner withholds have weight 0 in f: withheld for a whole
+window, they are purged for good, whatever the cleaner's rule.
 """
 
 from collections.abc import Hashable
@@ -57,6 +58,10 @@ class Pop(OneNetwork):
     step_size: float = 0.001
     theta_end: float = 0.04
     growth: Literal["sum", "factor"] = "sum"
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.growth not in ("sum", "factor"):
+            raise ValueError(f"every is {self.every} and growth {self.growth!r}; use 1 or more and 'sum' or 'factor'")
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Start with uniform weights on the whole support."""

@@ -18,7 +18,8 @@ Deviations. The supports 1[o>0], 1[d>0] of the paper are S, which they equal but
 restricts the new targets and can be revoked at the next visit. Warm-up epochs count within the recipe and use its
 schedule. β, γ and c_x default to the paper's values for tabular data: it has (0.1, 5) for MNIST-like sets, (0.1, 10)
 for random flips and, with c = 0.2, CIFAR-10, c_x = 0.01 for images and large tables. The published conformal
-experiments set all to 1. t's gradient is the path-wise one described in `losses.log_gamma_sample`.
+experiments set all to 1. The graph is on φ for all data; the authors' real-world runs have it on the raw features.
+t's gradient is the path-wise one described in `losses.log_gamma_sample`.
 """
 
 import copy

@@ -1,0 +1,70 @@
+"""Recipes: how long and with which optimiser to train."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and with which optimiser to train.
+
+    All runs take equally many full batches. Where rows are short of one, a run's first rows of the epoch come again;
+    the published experiments trained on the smaller last batch instead.
+
+    Attributes
+    ----------
+    name : str
+        Shown in results.
+    epochs : int
+        Passes over the training rows.
+    batch_size : int or None
+        None is the paper's choice: 16 below 5000 training rows, otherwise 256.
+    optimiser : {"adam", "sgd"}
+        Adam with coupled L2 decay, or plain gradient descent.
+    schedule : {"one-cycle", "constant"}
+        The learning rate's course.
+    max_lr : float
+        Its maximum.
+    weight_decay : float
+        Adam's.
+
+    Examples
+    --------
+    >>> RECIPES["quick"].epochs
+    30
+    """
+
+    name: str = "custom"
+    epochs: int = 200
+    batch_size: int | None = None
+    optimiser: Literal["adam", "sgd"] = "adam"
+    schedule: Literal["one-cycle", "constant"] = "one-cycle"
+    max_lr: float = 0.01
+    weight_decay: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(f"epochs is {self.epochs}; train for at least 1")
+        if self.batch_size is not None and self.batch_size < 2:
+            raise ValueError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")
+        if self.optimiser not in ("adam", "sgd"):
+            raise ValueError(f"optimiser is {self.optimiser!r}; use 'adam' or 'sgd'")
+        if self.schedule not in ("one-cycle", "constant"):
+            raise ValueError(f"schedule is {self.schedule!r}; use 'one-cycle' or 'constant'")
+        if not self.max_lr > 0 or not self.weight_decay >= 0:
+            raise ValueError(f"max_lr is {self.max_lr} and weight_decay {self.weight_decay}; neither may be negative")
+
+    def batch(self, sizes: list[int]) -> int:
+        """Return the batch size for runs with so many training rows."""
+        wished = self.batch_size or (16 if max(sizes) < 5000 else 256)
+        return min(wished, *sizes)
+
+
+RECIPES = {recipe.name: recipe for recipe in (Recipe("uai2025"), Recipe("quick", epochs=30, batch_size=64))}
+
+
+def find_recipe(recipe: Recipe | str) -> Recipe:
+    """Return a recipe by its name."""
+    if isinstance(recipe, str) and recipe not in RECIPES:
+        raise ValueError(f"unknown recipe {recipe!r}; use one of {', '.join(RECIPES)} or a Recipe")
+    return RECIPES[recipe] if isinstance(recipe, str) else recipe
