@@ -150,6 +150,7 @@ class HostAdam:
             same = grad.stride() == parameter.stride()  # the fused kernel runs through memory in one order for all
             parameter.grad = grad if same else torch.empty_like(parameter).copy_(grad)
         self.adam.step()
+        self.adam.zero_grad()
 
     def state(self) -> dict[str, Tensor]:
         """Buffers to save beside the network's own."""
