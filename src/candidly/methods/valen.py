@@ -47,10 +47,8 @@ class Valen(OneNetwork):
         Epochs of PRODEN before the graph is built; neighbours per row.
     beta, gamma, theta : float
         Weights of L_a, L_d and L_o in (5).
-    c : float
-        Share of the sample t in (6).
-    c_x : float
-        Weight of the reconstruction of x in (2).
+    c, c_x : float
+        Share of the sample t in (6); weight of the reconstruction of x in (2).
 
     Examples
     --------
@@ -68,6 +66,8 @@ class Valen(OneNetwork):
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build f, g and the decoder."""
+        if self.warmup < 1:
+            raise ValueError(f"warmup is {self.warmup}; the graph needs at least one epoch of it")
         self.net = build_net(features=True)
         self.encoder = copy.deepcopy(self.net)
         self.decoder = build_net("decoder", inputs=problem.num_classes, outputs=problem.X[0].numel())
