@@ -98,9 +98,9 @@ class Sweep:
         """Apply `fn` to `rows` (R, M), by default to all rows, in blocks."""
         X, runs = self._problem.X, self._problem.runs
         if rows is None:
-            parts = [X[i].expand(runs, *X[i].shape) for i in self._blocks(len(X))]
+            parts = (X[i].expand(runs, *X[i].shape) for i in self._blocks(len(X)))
         else:
-            parts = [X[rows[:, i]] for i in self._blocks(rows.shape[1])]
+            parts = (X[rows[:, i]] for i in self._blocks(rows.shape[1]))
         with evaluating(self._method):
             return torch.cat([fn(scaled(part, self._problem)) for part in parts], 1)
 
