@@ -169,6 +169,8 @@ def test_git_blob_of_a_known_content(tmp_path):
     path = tmp_path / "hello"
     path.write_bytes(b"hello\n")
     candidly.data._check(path, "git blob", "ce013625030ba8dba906f756967f9e9ca394464a")
+    with pytest.raises(ValueError, match="has git blob ce013625030ba8dba906f756967f9e9ca394464a instead of 0000"):
+        candidly.data._check(path, "git blob", "0000")
 
 
 def test_load_rejects_unknown_names():

@@ -88,7 +88,8 @@ def test_good_input_is_taken():
     names = ["a", "b", "c"]
     good = [{}, {"seeds": [0, 1]}, {"rows": [[3, 0]]}, {"y": [0, 1, 2, 2]}, {"classes": names}, {"S": S[None]}]
     for changes in good:
-        Problem.of(**({"X": X, "S": S} | changes))
+        taken = Problem.of(**({"X": X, "S": S} | changes))
+        assert (len(taken.X), taken.num_classes) == (4, 3)
 
 
 def test_rows_that_all_have_the_same_candidates_warn():
