@@ -101,15 +101,18 @@ def main() -> None:
     parser.add_argument("--dataset", default="lost")
     parser.add_argument("--clean", action="store_true", help="with the published conformal cleaning (Conf+CroSel)")
     parser.add_argument("--variants", help="comma-separated; all when left out")
-    parser.add_argument("--out", default="benchmarks/results/crosel_gap.json")
+    parser.add_argument(
+        "--out", help="left out: benchmarks/results/crosel_gap.json, with --clean crosel_gap_clean.json"
+    )
     args = parser.parse_args()
+    out = Path(args.out or f"benchmarks/results/crosel_gap{'_clean' * args.clean}.json")
     dataset = protocols.uai2025(data.load(args.dataset, root=args.data))
     cleaner = Conformal.published() if args.clean else None
     results = {}
     for name in args.variants.split(",") if args.variants else VARIANTS:
         accuracies, seconds = accuracy.train(dataset, VARIANTS[name], cleaner, "auto")
         results[name] = accuracies
-        Path(args.out).write_text(json.dumps({args.dataset: results}, indent=1) + "\n")
+        out.write_text(json.dumps({args.dataset: results}, indent=1) + "\n")
         print(f"{name:45} {100 * np.mean(accuracies):6.2f}  {seconds:5.1f} s", flush=True)
 
 

@@ -1,7 +1,5 @@
 """Views of images against a twin that loops over pixels."""
 
-import doctest
-
 import pytest
 import torch
 
@@ -54,10 +52,6 @@ def test_shifts_are_uniform():
     rows, columns = torch.bincount(place // 9, minlength=9), torch.bincount(place % 9, minlength=9)
     for counts in (rows, columns):
         assert ((counts - n / 9).abs() < 4 * (n / 9) ** 0.5).all()
-
-
-def test_examples():
-    assert doctest.testmod(augment).failed == 0
 
 
 def test_mix_up_equals_a_loop():

@@ -1,6 +1,5 @@
 """Candidate sets: conversion from every form, checks, statistics."""
 
-import doctest
 import warnings
 from dataclasses import FrozenInstanceError
 
@@ -11,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candidly import candidates
 from candidly.candidates import Candidates, check, encode
 
 MATRIX = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 1]], dtype=bool)
@@ -196,7 +194,3 @@ def test_round_trips(rows):
         assert encode(["|".join(row) for row in rows], S.classes, "|") == S
         assert encode(S.decode(), S.classes) == S
         assert encode(S.matrix.astype(int), S.classes) == S
-
-
-def test_examples():
-    assert doctest.testmod(candidates).failed == 0

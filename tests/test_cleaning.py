@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import doctest
 import itertools
 import math
 import warnings
@@ -15,7 +14,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from candidly import cleaning
 from candidly.cleaning import Cleaner, Clsp, Conformal, Oracle, Random
 from candidly.engine import Training
 from candidly.methods import Proden
@@ -608,7 +606,3 @@ def test_the_identity_cleaner():
     assert cleaner.setup(problem) is problem
     assert cleaner.keep(None, problem.S, None) is problem.S
     assert cleaner.facts() == cleaner.state() == {}
-
-
-def test_examples():
-    assert doctest.testmod(cleaning).failed == 0

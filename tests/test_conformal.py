@@ -1,6 +1,5 @@
 """Conformal functions against loops, their rules against the papers' wording, and their coverage."""
 
-import doctest
 import math
 
 import pytest
@@ -296,7 +295,3 @@ def test_nothing_is_kept_out_below_a_level_of_zero():
     scores, counts = calibration()
     assert (conformal.cumulative(scores, counts, p) > -0.01).all()
     assert (conformal.p_values(scores, counts, p) > 0).all()
-
-
-def test_examples():
-    assert doctest.testmod(conformal).failed == 0

@@ -1,7 +1,5 @@
 """Synthetic candidate sets: exact against loops over the same draws, and in the mean against their law."""
 
-import doctest
-
 import numpy as np
 import pytest
 
@@ -120,7 +118,3 @@ def test_seed_decides_and_inputs_stay():
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_examples():
-    assert doctest.testmod(corrupt).failed == 0

@@ -1,4 +1,3 @@
-import doctest
 import hashlib
 import os
 from pathlib import Path
@@ -268,8 +267,3 @@ def test_real_files(name, train_size, test_size, num_classes, num_features, trai
     assert {(len(train), len(test)) for train, test in splits} == {(train_size, test_size)}
     train_means = [dataset.S[train].sum(axis=1).mean() for train, _ in splits]
     assert np.mean(train_means) == pytest.approx(train_mean, abs=1e-4)
-
-
-@pytest.mark.parametrize("module", [candidly.data, candidly.data.mat, candidly.data.protocols])
-def test_examples(module):
-    assert doctest.testmod(module).failed == 0

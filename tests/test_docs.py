@@ -1,11 +1,16 @@
 """What README and docs print must run, and what they link to must be there."""
 
 import dataclasses
+import doctest
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
+import candidly
+from candidly.methods import METHODS
 from candidly.recipe import RECIPES
 
 ROOT = Path(__file__).parents[1]
@@ -15,6 +20,20 @@ SNIPPETS = {
     for name, page in PAGES.items()
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
 }
+MODULES = [
+    module.name for module in pkgutil.walk_packages(candidly.__path__, "candidly.") if "__main__" not in module.name
+]
+PUBLIC = (
+    "engine",
+    "problem",
+    "recipe",
+    "candidates",
+    "metrics",
+    "cleaning.clsp",
+    "cleaning.conformal",
+    "cleaning.controls",
+)
+WITH_EXAMPLES = {f"candidly.{name}" for name in (*PUBLIC, *(f"methods.{name}" for name in METHODS))}
 
 
 def test_pages_and_snippets_are_found():
@@ -39,3 +58,10 @@ def test_links_lead_somewhere(name):
 
 def test_the_readme_is_short():
     assert len(PAGES["README.md"].read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_run(name):
+    found = doctest.testmod(importlib.import_module(name))
+    assert not found.failed
+    assert found.attempted or name not in WITH_EXAMPLES

@@ -1,7 +1,6 @@
 """The engine: interrupts and checkpoints, batches, history, and eager against captured training."""
 
 import dataclasses
-import doctest
 import os
 import signal
 import threading
@@ -587,7 +586,3 @@ def test_resuming_on_cuda(tmp_path):
     assert_same(train(device="cuda", checkpoint=tmp_path), whole)
     moved = problem().to(torch.device("cuda"))
     assert_same(train(device="cuda", checkpoint=tmp_path, data=moved), whole)  # where the data lie does not matter
-
-
-def test_examples():
-    assert doctest.testmod(engine).failed == 0

@@ -1,6 +1,5 @@
 """The shared pieces against loops, torch.distributions and scipy."""
 
-import doctest
 import math
 
 import numpy as np
@@ -201,7 +200,3 @@ def test_dirichlet_kl_equals_torch(classes):
     (ours,) = torch.autograd.grad(losses.dirichlet_kl_to_uniform(a).sum(), a)
     (theirs,) = torch.autograd.grad(kl_divergence(Dirichlet(a), Dirichlet(torch.ones_like(a))).sum(), a)
     assert torch.allclose(ours, theirs, rtol=1e-8, atol=1e-10)
-
-
-def test_examples():
-    assert doctest.testmod(losses).failed == 0

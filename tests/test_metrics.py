@@ -1,7 +1,5 @@
 """Metrics against slow twins that loop over runs and rows."""
 
-import doctest
-
 import pytest
 import torch
 
@@ -186,7 +184,3 @@ def test_arguments_are_checked():
         metrics.calibration_error(p, y, bins=0)
     with pytest.raises(ValueError, match="beta is 0"):
         metrics.pruning_f(before, after, y, beta=0)
-
-
-def test_examples():
-    assert doctest.testmod(metrics).failed == 0

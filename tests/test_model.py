@@ -1,7 +1,6 @@
 """Models: prediction, saving, and the descriptions that checkpoints and saved models carry."""
 
 import dataclasses
-import doctest
 import json
 
 import numpy as np
@@ -9,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from candidly import batches, nets
 from candidly import model as models
-from candidly import nets
 from candidly.batches import Sweep
 from candidly.candidates import encode
 from candidly.cleaning import Clsp, Conformal, Oracle, Random
@@ -255,7 +254,7 @@ def test_predict_works_in_blocks(numbers, monkeypatch):
     model, X = train(net="mlp"), problem().X
     whole, sizes = model.predict(X), []
     plain = Proden.predict
-    monkeypatch.setattr(models, "_PREDICT_NUMBERS", numbers)
+    monkeypatch.setattr(batches, "_SWEEP_NUMBERS", numbers)
     monkeypatch.setattr(Proden, "predict", lambda self, x: sizes.append(x.shape[1]) or plain(self, x))
     assert torch.allclose(model.predict(X), whole, atol=1e-6)
     assert sum(sizes) == N
@@ -368,7 +367,3 @@ def test_fingerprint():
     ]
     prints = [fingerprint(one) for one in (base, *changed)]
     assert len(set(prints)) == len(prints)
-
-
-def test_examples():
-    assert doctest.testmod(models).failed == 0

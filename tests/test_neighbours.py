@@ -1,7 +1,5 @@
 """Nearest neighbours against brute force."""
 
-import doctest
-
 import pytest
 import torch
 
@@ -65,7 +63,3 @@ def test_far_from_the_origin_in_single_precision(offset):
     x = points(60, 5, dtype=torch.float32) + offset
     wrong = (neighbours.nearest(x, 3) != brute_force(x, 3)).any(1)
     assert int(wrong.sum()) == 0
-
-
-def test_examples():
-    assert doctest.testmod(neighbours).failed == 0

@@ -1,7 +1,5 @@
 """Stacked networks against textbook ones, run by run."""
 
-import doctest
-
 import pytest
 import torch
 from torch import nn
@@ -307,7 +305,3 @@ def test_missing_features(net):
 def test_unknown_network():
     with pytest.raises(ValueError, match="unknown network 'cnn'"):
         nets.build("cnn", (D,), C, generators())
-
-
-def test_examples():
-    assert doctest.testmod(nets).failed == 0

@@ -1,7 +1,6 @@
 """The optimisers against torch's, over whole schedules."""
 
 import copy
-import doctest
 import math
 
 import pytest
@@ -381,7 +380,3 @@ def test_other_schedules():
     assert optim.schedule("constant", 3, 0.2) == ([0.2] * 3, [0.9] * 3)
     assert optim.schedule("one-cycle", 3, 0.2) == ([0.2] * 3, [0.9] * 3)
     assert optim.schedule("one-cycle", 7, 0.2) == optim.one_cycle(7, 0.2)
-
-
-def test_examples():
-    assert doctest.testmod(optim).failed == 0

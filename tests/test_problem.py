@@ -1,7 +1,6 @@
 """The border: bad input is refused with a message that names it; scaling and random streams."""
 
 import dataclasses
-import doctest
 import re
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from candidly import problem as module
 from candidly.batches import scaled
 from candidly.candidates import encode
 from candidly.engine import fit
@@ -261,7 +259,3 @@ def test_images_are_standardised_by_pixel():
 def test_a_problem_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Problem.of(X, S).seeds = (1,)
-
-
-def test_examples():
-    assert doctest.testmod(module).failed == 0

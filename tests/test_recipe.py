@@ -1,8 +1,5 @@
-import doctest
-
 import pytest
 
-from candidly import recipe
 from candidly.recipe import RECIPES, Recipe, find_recipe
 
 
@@ -35,7 +32,3 @@ def test_recipes_are_found_by_name():
     assert find_recipe(Recipe(epochs=3)).name == "custom"
     with pytest.raises(ValueError, match="unknown recipe 'uai'; use one of uai2025, quick"):
         find_recipe("uai")
-
-
-def test_examples():
-    assert doctest.testmod(recipe).failed == 0

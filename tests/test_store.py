@@ -1,6 +1,5 @@
 """The store: round trips, crashes between any two steps, damaged and tampered files."""
 
-import doctest
 import hashlib
 import json
 import os
@@ -307,7 +306,3 @@ def test_digest_is_fixed_for_good():
 def test_digest_refuses_what_json_cannot_hold(value):
     with pytest.raises(ValueError, match="JSON"):
         store.digest({"value": value})
-
-
-def test_examples():
-    assert doctest.testmod(store).failed == 0

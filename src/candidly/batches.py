@@ -105,8 +105,8 @@ class Sweep:
             return torch.cat([fn(scaled(part, self._problem)) for part in parts], 1)
 
     def _blocks(self, n: int) -> list[slice]:
-        size = max(1, _SWEEP_NUMBERS // (self._problem.runs * self._problem.X[0].numel()))
-        return [slice(start, start + size) for start in range(0, n, size)]
+        size = max(1, _SWEEP_NUMBERS // (self._problem.runs * max(1, self._problem.X.shape[1:].numel())))
+        return [slice(start, start + size) for start in range(0, max(1, n), size)]
 
     def noise(self) -> Tensor:
         """Uniforms (R, N) of this epoch."""

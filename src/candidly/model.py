@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from candidly import store
-from candidly.batches import evaluating, scaled
+from candidly.batches import Sweep
 from candidly.cleaning import Cleaner
 from candidly.methods import METHODS, Supervised
 from candidly.methods.base import Method
@@ -22,7 +22,6 @@ from candidly.problem import Problem, as_tensor, check_finite, stream
 from candidly.recipe import Recipe
 
 _KNOWN = METHODS | {"supervised": Supervised}
-_PREDICT_NUMBERS = 2**24  # how many numbers of input one block of a prediction may hold
 
 
 def builder(problem: Problem, net: str | Factory) -> BuildNet:
@@ -133,7 +132,6 @@ class Model:
     history: Mapping[str, np.ndarray[Any, Any]]
     kept: Tensor
 
-    @torch.no_grad()
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
         like = self.problem.X
@@ -142,13 +140,8 @@ class Model:
             shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
             raise ValueError(f"rows of X have shape {shapes}; give the same features")
         check_finite(rows)
-        runs = len(self.problem.seeds)
-        parts = []
-        with evaluating(self.method):
-            for part in rows.split(max(1, _PREDICT_NUMBERS // (runs * max(1, like.shape[1:].numel())))):
-                x = part.to(like.device).expand(runs, *part.shape)
-                parts.append(self.method.predict(scaled(x, self.problem)).cpu())
-        return torch.cat(parts, 1)
+        sweep = Sweep(dataclasses.replace(self.problem, X=rows.to(like.device)), self.method)
+        return sweep(self.method.predict).cpu()
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder: one safetensors file and one JSON file."""

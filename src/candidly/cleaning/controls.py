@@ -24,8 +24,9 @@ class Random(Cleaner):
 
     Examples
     --------
-    >>> Random(Conformal.published()).like.alpha
-    0.05
+    >>> from candidly.cleaning import Clsp
+    >>> Random(Clsp(k=5)).like.k
+    5
     """
 
     like: Cleaner
