@@ -40,5 +40,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.pip
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(INSTALL) --group dev
+	$(INSTALL) --build-constraint constraints.txt -e '.[all]' --group dev
 	@touch $@

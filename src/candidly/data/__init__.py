@@ -2,13 +2,12 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from candidly.data import mat
+from candidly.data.dataset import Dataset
 
 __all__ = ["Dataset", "load"]
 
@@ -26,43 +25,6 @@ _DIGESTS = {
     "soccer": ("git blob", "3372e7350e06eba374c715e07fbd18e2555e00ec"),
     "yahoo-news": ("git blob", "c9c3c35a6562ece4dffca8e7997c4c9cdcd12354"),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Rows with candidate sets.
-
-    Attributes
-    ----------
-    name
-        What `load` calls it.
-    X : (n, d) float64
-        Features.
-    S : (n, C) bool
-        Candidate sets: `S[i, j]` says that class j is a candidate for row i.
-    y : (n,) int64 or None
-        True classes, for evaluation only; no method sees them.
-    classes
-        The C class names. Files that name none number them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> S = np.array([[True, True], [False, True]])
-    >>> Dataset("toy", np.zeros((2, 3)), S, np.array([0, 1]), ("cat", "dog"))
-    Dataset('toy': 2 rows, 3 features, 2 classes, 1.50 candidates per row)
-    """
-
-    name: str
-    X: NDArray[np.float64]
-    S: NDArray[np.bool_]
-    y: NDArray[np.int64] | None
-    classes: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        n, d = self.X.shape
-        size = f"{n} rows, {d} features, {len(self.classes)} classes"
-        return f"Dataset({self.name!r}: {size}, {self.S.sum() / max(n, 1):.2f} candidates per row)"
 
 
 def load(name: str, root: str | os.PathLike[str] | None = None) -> Dataset:

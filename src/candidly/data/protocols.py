@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.data import Dataset
+from candidly.data.dataset import Dataset
 
 
 def uai2025(dataset: Dataset) -> Dataset:
