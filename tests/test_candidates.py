@@ -1,5 +1,10 @@
 """Candidate sets: conversion from every form, checks, statistics."""
 
+import hashlib
+import json
+import subprocess
+import sys
+import tracemalloc
 import warnings
 from dataclasses import FrozenInstanceError
 
@@ -10,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candidly.candidates import Candidates, check, encode
+from candidly import store
+from candidly.candidates import Candidates, check, encode, read
 
 MATRIX = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 1]], dtype=bool)
 NAMES = [("a", "b"), ("b",), ("a", "c")]
@@ -194,3 +200,128 @@ def test_round_trips(rows):
         assert encode(["|".join(row) for row in rows], S.classes, "|") == S
         assert encode(S.decode(), S.classes) == S
         assert encode(S.matrix.astype(int), S.classes) == S
+
+
+def random_candidates(n, num_classes, classes=None):
+    matrix = np.random.default_rng(0).random((n, num_classes)) < 0.3
+    matrix[:, 0] |= ~matrix.any(axis=1)
+    return Candidates(matrix, range(num_classes) if classes is None else classes)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (3, 5), (8, 8), (100, 13)])
+def test_frozen_sets_come_back(shape, tmp_path):
+    S = random_candidates(*shape)
+    assert S.save(tmp_path) == S.digest
+    again = Candidates.load(tmp_path)
+    assert again == S
+    assert again.matrix.dtype == bool
+    assert again.digest == S.digest
+    assert read(tmp_path) == (S, {})
+
+
+def test_names_and_facts_survive(tmp_path):
+    S = Candidates(MATRIX, ('ä|b "\n', 7, "7"))
+    facts = {"made": "uniform", "numbers": [0.1, 2], "nested": {"y": None}}
+    S.save(tmp_path / "new" / "folder", facts, stem="sets")
+    assert sorted(path.suffix for path in (tmp_path / "new" / "folder").iterdir()) == [".json", ".safetensors"]
+    found, kept = read(tmp_path / "new" / "folder", stem="sets")
+    assert found.classes == ('ä|b "\n', 7, "7")
+    assert [type(name) for name in found.classes] == [str, int, str]
+    assert kept == facts
+    S.save(str(tmp_path / "new" / "folder"), stem="sets")
+    assert read(tmp_path / "new" / "folder", stem="sets")[1] == {}
+
+
+def test_frozen_sets_take_a_bit_each(tmp_path):
+    random_candidates(8000, 100).save(tmp_path)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8000 * 100 / 8 + 3000
+
+
+def test_digest_is_of_sets_and_names():
+    S = Candidates(MATRIX, ("a", "b", "c"))
+    packed = bytes([0b11001010, 0b10000000])
+    assert S.digest == hashlib.sha256(b'[3, ["a", "b", "c"]]' + packed).hexdigest()[:16]
+    assert Candidates(np.asfortranarray(MATRIX), ["a", "b", "c"]).digest == S.digest
+    assert encode(NAMES).digest == S.digest
+    wider = Candidates(np.pad(MATRIX, ((0, 0), (0, 1))), ("a", "b", "c", "d"))
+    flipped = MATRIX.copy()
+    flipped[2, 2] = False
+    others = [
+        wider,
+        Candidates(flipped, ("a", "b", "c")),
+        Candidates(MATRIX[:2], ("a", "b", "c")),
+        Candidates(MATRIX[[1, 0, 2]], ("a", "b", "c")),
+        Candidates(MATRIX, ("a", "c", "b")),
+        Candidates(MATRIX, (0, 1, 2)),
+        Candidates(MATRIX, ("0", "1", "2")),
+        Candidates(np.array([[1, 1], [0, 1]], dtype=bool), (0, 1)),
+        Candidates(np.array([[1, 1, 0, 1]], dtype=bool), (0, 1, 2, 3)),
+    ]
+    digests = {S.digest, *(other.digest for other in others)}
+    assert len(digests) == len(others) + 1
+    assert all(len(digest) == 16 and int(digest, 16) >= 0 for digest in digests)
+
+
+@pytest.mark.parametrize("name", [1.5, True, ("a", "b"), b"a"])
+def test_other_class_names_are_not_saved(name, tmp_path):
+    S = Candidates(MATRIX, ("a", "b", name))
+    with pytest.raises(ValueError, match="save strings or integers as class names") as error:
+        S.save(tmp_path / "new")
+    assert f"class {name!r} is a {type(name).__name__}" in str(error.value)
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(ValueError, match="strings or integers"):
+        _ = S.digest
+
+
+def test_bad_facts_are_not_saved(tmp_path):
+    with pytest.raises(ValueError, match="cannot be written as JSON"):
+        encode(NAMES).save(tmp_path / "new", {"q": float("nan")})
+    assert not (tmp_path / "new").exists()
+
+
+def test_damaged_or_changed_sets_are_refused(tmp_path):
+    encode(NAMES).save(tmp_path)
+    index = tmp_path / "candidates.json"
+    original = index.read_text()
+    for key, value in (("classes", ["a", "c", "b"]), ("rows", 2), ("digest", "0" * 16)):
+        changed = json.loads(original)
+        changed["facts"][key] = value
+        index.write_text(json.dumps(changed))
+        with pytest.raises(ValueError, match="were changed: the digest is not"):
+            Candidates.load(tmp_path)
+    index.write_text(original)
+    tensors = next(tmp_path.glob("*.safetensors"))
+    data = bytearray(tensors.read_bytes())
+    data[-1] ^= 128
+    tensors.write_bytes(data)
+    with pytest.raises(ValueError, match="is truncated or was changed"):
+        Candidates.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"candidates\.json does not exist"):
+        Candidates.load(tmp_path / "elsewhere")
+    store.write(tmp_path, {"q": torch.eye(2)}, {"epoch": 3}, stem="state")
+    with pytest.raises(ValueError, match="holds no candidates under 'state'"):
+        Candidates.load(tmp_path, stem="state")
+
+
+def test_memory_stays_near_the_matrix(tmp_path):
+    matrix = random_candidates(100_000, 50).matrix
+    tracemalloc.start()
+    try:
+        S = encode(matrix)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * matrix.nbytes
+        S.save(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 2 * matrix.nbytes
+        del S
+        tracemalloc.reset_peak()
+        Candidates.load(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * matrix.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_sets_need_no_torch_until_they_are_saved():
+    code = (
+        "import sys\nfrom candidly.candidates import encode\n"
+        "encode([['a', 'b'], ['b']]).digest\nassert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

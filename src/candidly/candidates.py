@@ -2,9 +2,12 @@
 
 ``S[i, j]`` says that class j is a candidate for row i. Candidate sets, cleaned sets and prediction sets are all of this
 type. Whatever a user holds (a matrix, lists of names, strings such as ``cat|dog``, plain labels) is converted by
-`encode` and checked once, here.
+`encode` and checked once, here. Sets that experiments rely on are frozen with `Candidates.save`.
 """
 
+import hashlib
+import json
+import os
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Candidates", "check", "encode"]
+__all__ = ["Candidates", "check", "encode", "read"]
+
+Folder = str | os.PathLike[str]
 
 
 def check(matrix: NDArray[np.bool_]) -> None:
@@ -55,11 +60,10 @@ def check(matrix: NDArray[np.bool_]) -> None:
     if empty.size:
         others = f" (and {empty.size - 1} more rows)" if empty.size > 1 else ""
         raise ValueError(f"row {empty[0]} has no candidates{others}; drop it or list at least one class for it")
-    if len(matrix) > 1 and bool((matrix == matrix[0]).all()):
+    if len(matrix) > 1 and np.array_equal(matrix.all(axis=0), matrix.any(axis=0)):
         warnings.warn(
             f"all {len(matrix)} rows have the same candidates, so nothing can be learned from them; "
             "add rows whose candidate sets differ, or check how the sets were made",
-            UserWarning,
             stacklevel=2,
         )
 
@@ -124,10 +128,6 @@ class Candidates:
     def co_occurrence(self) -> NDArray[np.int64]:
         """Count, for each pair of classes, the rows that hold both; the diagonal counts the rows of each class.
 
-        Returns
-        -------
-        ndarray of int, shape (C, C)
-
         Examples
         --------
         >>> encode([["a", "b"], ["b"]]).co_occurrence().tolist()
@@ -140,16 +140,99 @@ class Candidates:
     def decode(self) -> list[tuple[Hashable, ...]]:
         """Return each row's candidates by name, in class order.
 
-        Returns
-        -------
-        list of tuple
-
         Examples
         --------
         >>> encode(["dog|cat", "dog"], separator="|").decode()
         [('cat', 'dog'), ('dog',)]
         """
         return [tuple(self.classes[j] for j in np.flatnonzero(row)) for row in self.matrix]
+
+    @property
+    def digest(self) -> str:
+        """Hash of sets and class names, 16 hexadecimal digits, however they are stored; names as in `save`."""
+        return _digest(len(self), self.classes, np.packbits(self.matrix))
+
+    def save(self, folder: Folder, facts: Mapping[str, Any] | None = None, *, stem: str = "candidates") -> str:
+        """Freeze the candidates in a folder, one bit per row and class; class names must be strings or integers.
+
+        Parameters
+        ----------
+        folder : path
+            Created if missing; what was saved there under the same stem is replaced.
+        facts : mapping, optional
+            How the sets were made, in JSON types; `read` returns them.
+        stem : str, default "candidates"
+            First part of the two file names.
+
+        Returns
+        -------
+        str
+            The digest.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     digest = encode([["cat", "dog"], ["dog"]]).save(folder)
+        ...     Candidates.load(folder).digest == digest
+        True
+        """
+        import torch
+
+        from candidly import store
+
+        bits = np.packbits(self.matrix)
+        digest = _digest(len(self), self.classes, bits)
+        saved = {"rows": len(self), "classes": list(self.classes), "digest": digest, "facts": dict(facts or {})}
+        store.write(folder, {"bits": torch.from_numpy(bits)}, saved, stem=stem)
+        return digest
+
+    @classmethod
+    def load(cls, folder: Folder, *, stem: str = "candidates") -> "Candidates":
+        """Return the candidates that `save` froze; files that were damaged or changed are refused."""
+        return read(folder, stem=stem)[0]
+
+
+def read(folder: Folder, *, stem: str = "candidates") -> tuple[Candidates, dict[str, Any]]:
+    """Return the candidates and facts that `Candidates.save` froze; files that were damaged or changed are refused.
+
+    Parameters
+    ----------
+    folder, stem
+        As given to `Candidates.save`.
+
+    Returns
+    -------
+    candidates : Candidates
+    facts : dict
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     digest = encode([["cat", "dog"], ["dog"]]).save(folder, {"source": "zoo"})
+    ...     S, facts = read(folder)
+    >>> S.decode(), facts
+    ([('cat', 'dog'), ('dog',)], {'source': 'zoo'})
+    """
+    from candidly import store
+
+    tensors, saved = store.read(folder, stem=stem)
+    if tensors.keys() != {"bits"} or saved.keys() != {"rows", "classes", "digest", "facts"}:
+        raise ValueError(f"{folder} holds no candidates under {stem!r}; pass the folder and stem given to save(...)")
+    rows, classes, bits = saved["rows"], tuple(saved["classes"]), tensors["bits"].numpy()
+    if _digest(rows, classes, bits) != saved["digest"]:
+        raise ValueError(f"class names in {folder} were changed: the digest is not {saved['digest']}; restore a copy")
+    matrix = np.unpackbits(bits, count=rows * len(classes)).view(np.bool_).reshape(rows, -1)
+    return Candidates(matrix, classes), saved["facts"]
+
+
+def _digest(rows: int, classes: tuple[Hashable, ...], bits: NDArray[np.uint8]) -> str:
+    for name in classes:
+        if type(name) not in (str, int):
+            raise ValueError(f"class {name!r} is a {type(name).__name__}; save strings or integers as class names")
+    head = json.dumps([rows, classes]).encode()
+    return hashlib.sha256(head + bits.tobytes()).hexdigest()[:16]
 
 
 def encode(y: Any, classes: Iterable[Hashable] | None = None, separator: str | None = None) -> Candidates:
@@ -256,6 +339,8 @@ def _plain(value: Any) -> Any:
 
 
 def _as_boolean(array: NDArray[Any]) -> NDArray[np.bool_]:
+    if array.dtype == np.bool_:
+        return array
     wrong = (array != 0) & (array != 1)
     if wrong.any():
         at = tuple(np.argwhere(wrong)[0])

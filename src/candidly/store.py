@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-__all__ = ["digest", "read", "write"]
+__all__ = ["digest", "read", "replace", "write"]
 
 FORMAT = 1
 
@@ -93,9 +93,9 @@ def write(
     index = {"format": FORMAT, "tensors": name, "sha256": sha256, "facts": facts}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / name, data, stem)
-    _replace(folder / f"{stem}.json", json.dumps(index, indent=1).encode(), stem)
-    leftover = re.compile(rf"{re.escape(stem)}-[0-9a-f]{{16}}\.(safetensors|tmp)")
+    replace(folder / name, data)
+    replace(folder / f"{stem}.json", json.dumps(index, indent=1).encode())
+    leftover = re.compile(rf"{re.escape(stem)}(-[0-9a-f]{{16}}){{1,2}}\.(safetensors|tmp)")
     for path in folder.iterdir():
         if leftover.fullmatch(path.name) and path.name != name:
             path.unlink()
@@ -157,6 +157,37 @@ def read(
     return {key: tensor.to(device) for key, tensor in tensors.items()}, facts
 
 
+def replace(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file so that its name always stands for the whole old or the whole new content.
+
+    Parameters
+    ----------
+    path : path
+        In a folder that exists. A kill can leave a file ``<its stem>-<16 hex digits>.tmp`` behind, which means nothing.
+    data : bytes
+        The content.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     replace(Path(folder) / "note.txt", b"done")
+    ...     (Path(folder) / "note.txt").read_text()
+    'done'
+    """
+    path = Path(path)
+    temporary = path.with_name(f"{path.stem}-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
 def _read_index(path: Path, stem: str) -> tuple[str, str, dict[str, Any]]:
     """Return tensor file name, sha256 and facts from the JSON file."""
     try:
@@ -209,20 +240,6 @@ def _copy(name: str, tensor: Tensor) -> Tensor:
     if name == "__metadata__":
         raise ValueError("a tensor is named '__metadata__', which safetensors reserves; rename it")
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-
-
-def _replace(path: Path, data: bytes, stem: str) -> None:
-    """Write a file so that its name always stands for the whole old or the whole new content."""
-    temporary = path.with_name(f"{stem}-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync(path.parent)
 
 
 def _sync(folder: Path) -> None:
