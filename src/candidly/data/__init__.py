@@ -1,98 +1,91 @@
 """Datasets: `load` finds, checks and reads them; `candidly.data.protocols` prepares them as in published work."""
 
-import hashlib
+import difflib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from candidly.data import mat
 from candidly.data.dataset import Dataset
+from candidly.data.entry import LicenceNotice
+from candidly.data.own import read_mat, read_npz
+from candidly.data.published import load_published
+from candidly.data.registry import REGISTRY
+from candidly.data.tables import read_table
 
-__all__ = ["Dataset", "load"]
+__all__ = ["REGISTRY", "Dataset", "LicenceNotice", "load", "read_table"]
 
-_REPOSITORY = "https://github.com/mathefuchs/pll-with-conformal-candidate-cleaning"
-_COMMIT = "0bc1124707aa902bfb4faad872b34abebea07d21"
-_SOURCE = f"{_REPOSITORY}/tree/{_COMMIT}/data/realworld-datasets"
-_LICENCE = "that folder's licence file is MIT, its README says academic use only"
-
-# "git blob" is sha1 of "blob SIZE\0" + content: what git stores, and for three files the only published digest.
-_DIGESTS = {
-    "bird-song": ("sha256", "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743"),
-    "lost": ("sha256", "42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f"),
-    "mir-flickr": ("git blob", "4e35e2ac7d16120722a2f2ec6e7baa99138ddbd0"),
-    "msrc-v2": ("sha256", "948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393"),
-    "soccer": ("git blob", "3372e7350e06eba374c715e07fbd18e2555e00ec"),
-    "yahoo-news": ("git blob", "c9c3c35a6562ece4dffca8e7997c4c9cdcd12354"),
+_READERS: dict[str, Callable[[Path], Dataset]] = {
+    ".mat": read_mat,
+    ".npz": read_npz,
+    ".parquet": read_table,
+    ".csv": read_table,
 }
 
 
-def load(name: str, root: str | os.PathLike[str] | None = None) -> Dataset:
-    """Load a dataset by name, checking that its file is the one published.
+def load(
+    name: str | os.PathLike[str], root: str | os.PathLike[str] | None = None, *, download: bool = False
+) -> Dataset:
+    """Load a published dataset by name, checking that its files are the published ones, or a file of your own.
 
     Parameters
     ----------
     name
-        `lost`, `bird-song`, `mir-flickr`, `msrc-v2`, `soccer` or `yahoo-news`, the real-world sets, from a file
-        `<name>.mat`; or `digits`, scikit-learn's 8×8 digits scaled to [0, 1], which need no file. `digits` is fully
-        labelled: each row's one candidate is its true label, and larger candidate sets come from `candidly.corrupt`.
+        A key of `REGISTRY`, or a path.
+
+        - `bird-song`, `lost`, `mir-flickr`, `msrc-v2`, `soccer`, `yahoo-news`: real-world candidate sets, from a file
+          `<name>.mat`.
+        - `mnist`, `fmnist`, `kmnist` (idx files, plain or `.gz`; KMNIST also `.npz`), `svhn` (`.mat`), `cifar10` and
+          `cifar100` (binary version): images of bytes, fully labelled, training rows first.
+        - `cifar10n`: CIFAR-10, where the candidates of a training row are what three people took it for. In 2 % of
+          the rows the true class is not among them.
+        - `digits`: scikit-learn's 8×8 digits scaled to [0, 1], fully labelled; they need no file.
+        - A path (a string that ends in one of these, or a path object) of a `.mat`, `.npz`, `.parquet` or `.csv` file;
+          the last two are read by `read_table`. An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`.
+
+        Where a dataset is fully labelled, each row's one candidate is its true label; larger candidate sets come from
+        `candidly.corrupt`.
     root
         The folder to look in first. Then come `$CANDIDLY_DATA` and the user's cache (`$XDG_CACHE_HOME/candidly`, by
-        default `~/.cache/candidly`). In each of them a folder `realworld` is looked in too.
+        default `~/.cache/candidly`). In each of them the dataset's own folder (`realworld`, `mnist`, `fashion-mnist`,
+        `cifar-10-batches-bin`, …) is looked in first. Not used for a path.
+    download
+        Download what is missing, into `root` or else the user's cache. Needs `pip install candidly[data]`.
 
     Raises
     ------
     FileNotFoundError
-        When the file is in none of these places; the message lists them and says where to get it.
+        When a file is missing (the message says where it was looked for and where to get it), or an address is.
     ValueError
-        When the name is unknown or the file differs from the published one.
+        When the name is unknown, or a file is damaged or differs from the published one.
+
+    Warns
+    -----
+    LicenceNotice
+        With licence and citation, when something is downloaded; for `cifar10n` always.
 
     Examples
     --------
     >>> load("digits")
     Dataset('digits': 1797 rows, 64 features, 10 classes, 1.00 candidates per row)
     """
-    if name == "digits":
-        return _load_digits()
-    if name not in _DIGESTS:
-        raise ValueError(f"unknown dataset {name!r}; known are {', '.join(sorted([*_DIGESTS, 'digits']))}")
-    path = _find(f"{name}.mat", root)
-    _check(path, *_DIGESTS[name])
-    X, S, y = mat.read(path)
-    return Dataset(name, X, S, y, tuple(str(j) for j in range(S.shape[1])))
-
-
-def _load_digits() -> Dataset:
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    y = digits.target.astype(np.int64)
-    return Dataset("digits", digits.data / 16, np.eye(10, dtype=bool)[y], y, tuple("0123456789"))
-
-
-def _find(file_name: str, root: str | os.PathLike[str] | None) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "candidly"
-    folders = [Path(folder).expanduser() for folder in (root, os.environ.get("CANDIDLY_DATA"), cache) if folder]
-    places = [place / file_name for folder in folders for place in (folder, folder / "realworld")]
-    for place in places:
-        if place.is_file():
-            return place
-    looked_at = "\n".join(f"  {place}" for place in places)
-    raise FileNotFoundError(
-        f"{file_name} was not found; looked at\n{looked_at}\n"
-        f"Get {file_name} from {_SOURCE} (mind its licence: {_LICENCE}) and put it in one of these places, "
-        "or name its folder with `root` or in the environment variable CANDIDLY_DATA."
-    )
-
-
-def _check(path: Path, kind: str, expected: str) -> None:
-    content = path.read_bytes()
-    if kind == "sha256":
-        found = hashlib.sha256(content).hexdigest()
-    else:
-        found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-    if found != expected:
+    if not isinstance(name, str | os.PathLike):
+        raise ValueError(f"name is {name!r}; pass the name of a dataset or the path of a file")
+    path = Path(name).expanduser()
+    if not isinstance(name, str) or path.suffix.lower() in _READERS:
+        return _load_path(path)
+    if name not in REGISTRY:
+        close = difflib.get_close_matches(name.lower(), REGISTRY, n=1)
         raise ValueError(
-            f"{path.name} is not the published file: {path} has {kind} {found} instead of {expected}; delete it and "
-            f"get it again from {_SOURCE}, or read a file of your own with candidly.data.mat.read"
+            f"unknown dataset {name!r}; {f'did you mean {close[0]!r}? ' if close else ''}known are "
+            f"{', '.join(sorted(REGISTRY))}, and files of your own ({', '.join(_READERS)})"
         )
+    return load_published(name, root, download)
+
+
+def _load_path(path: Path) -> Dataset:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{path} has the suffix {path.suffix!r}; files that can be loaded are {', '.join(_READERS)}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist or is no file; check the path")
+    return reader(path)

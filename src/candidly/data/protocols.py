@@ -1,20 +1,106 @@
-"""How published experiments prepared and split their datasets.
+"""How datasets are prepared and split.
 
-`uai2025` and `uai2025_split` follow the experiments of T. Fuchs and F. Kalinke, *Partial-Label Learning with Conformal
-Candidate Cleaning*, UAI 2025, so that results pair with the published ones, seed by seed and row by row. They are for
-that only: the classes are chosen with the true labels, and the scaling sees the test rows.
+A `Protocol` says how; `PROTOCOLS` has two of them:
+
+- ``default``: all classes stay, a run's features are standardised on its own training rows, and the training rows are a
+  random 80 %.
+- ``uai2025``: what the experiments of T. Fuchs and F. Kalinke, *Partial-Label Learning with Conformal Candidate
+  Cleaning*, UAI 2025, did, so that results pair with the published ones, seed by seed and row by row. It is for that
+  only: the classes of real-world datasets are chosen with the true labels, and the scaling sees the test rows.
+
+Both take the publisher's split where there is one. Both divide images by 255, flatten grey ones, and give each channel
+of colour ones mean 0 and standard deviation 1 over the training images.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from candidly.data.dataset import Dataset
 
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How to prepare and split a dataset.
+
+    Attributes
+    ----------
+    name
+        Its name in commands and results.
+    prepare
+        From a dataset as loaded to one that is ready to train on.
+    split
+        From a number of rows and a seed to training and test rows, where the publisher fixed none.
+    standardise
+        Whether each run is to see features standardised on its own training rows; images never are.
+
+    Examples
+    --------
+    >>> train, test = PROTOCOLS["default"].split(10, seed=0)
+    >>> len(train), len(test)
+    (8, 2)
+    """
+
+    name: str
+    prepare: Callable[[Dataset], Dataset]
+    split: Callable[[int, int], tuple[Rows, Rows]]
+    standardise: bool
+
+    def rows(self, dataset: Dataset, seed: int) -> tuple[Rows, Rows]:
+        """Return training and test rows for a seed; where the publisher fixed them, they are the same for all."""
+        if dataset.num_train is not None:
+            return np.arange(dataset.num_train), np.arange(dataset.num_train, len(dataset.X))
+        return self.split(len(dataset.X), seed)
+
+
+def default(dataset: Dataset) -> Dataset:
+    """Scale images; leave everything else as it is.
+
+    Examples
+    --------
+    >>> images = np.full((3, 2, 2), 255, dtype=np.uint8)
+    >>> default(Dataset("toy", images, np.eye(3, dtype=bool), np.arange(3), ("a", "b", "c"))).X.tolist()[0]
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    return scale_images(dataset) if dataset.X.dtype == np.uint8 else dataset
+
+
+def default_split(n: int, seed: int) -> tuple[Rows, Rows]:
+    """Split n rows at random into 80 % training rows and the rest.
+
+    Examples
+    --------
+    >>> train, test = default_split(5, seed=1)
+    >>> sorted([*train.tolist(), *test.tolist()])
+    [0, 1, 2, 3, 4]
+    """
+    cut = int(0.8 * n)
+    if cut == 0:
+        raise ValueError(f"{n} rows cannot be split into training and test rows; pass at least 2")
+    rows = np.random.Generator(np.random.PCG64(seed)).permutation(n)
+    return rows[:cut], rows[cut:]
+
+
+def scale_images(dataset: Dataset) -> Dataset:
+    """Divide images by 255; flatten grey ones, standardise the channels of colour ones over the training images."""
+    X = dataset.X.astype(np.float32)
+    X /= 255
+    if X.ndim == 3:
+        return replace(dataset, X=X.reshape(len(X), -1))
+    train = X[: dataset.num_train]
+    mean = train.mean(axis=(0, 2, 3), dtype=np.float64, keepdims=True)
+    spread = train.std(axis=(0, 2, 3), dtype=np.float64, keepdims=True)
+    X -= mean.astype(np.float32)
+    X /= np.where(spread > 0, spread, 1).astype(np.float32)
+    return replace(dataset, X=X)
+
 
 def uai2025(dataset: Dataset) -> Dataset:
-    """Restrict a real-world dataset to its main classes and scale its features, as the UAI 2025 experiments did.
+    """Prepare a dataset as the UAI 2025 experiments did: images as above, real-world datasets as follows.
 
     K is the number of most frequent true classes needed to exceed 99 % of the rows. The K classes that are candidates
     most often stay, in their order, with the rows whose true class is among them. Each feature is scaled to [0, 1] over
@@ -34,6 +120,8 @@ def uai2025(dataset: Dataset) -> Dataset:
     >>> prepared.classes, prepared.y.tolist(), prepared.X.ravel().tolist()
     (('a', 'c'), [0, 1, 1, 0], [0.0, 0.5, 1.0, 0.25])
     """
+    if dataset.X.dtype == np.uint8:
+        return scale_images(dataset)
     if dataset.y is None:
         raise ValueError(f"dataset {dataset.name!r} has no true labels, but uai2025 chooses classes by them; set its y")
 
@@ -56,7 +144,7 @@ def uai2025(dataset: Dataset) -> Dataset:
     )
 
 
-def uai2025_split(n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def uai2025_split(n: int, seed: int) -> tuple[Rows, Rows]:
     """Split n rows into training and test rows, as the UAI 2025 experiments did for this seed.
 
     The training rows are 80 %, rounded down to a multiple of 16.
@@ -83,3 +171,12 @@ def uai2025_split(n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int6
     generator.shuffle(train)
     generator.shuffle(test)
     return train, test
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("default", default, default_split, standardise=True),
+        Protocol("uai2025", uai2025, uai2025_split, standardise=False),
+    )
+}

@@ -1,0 +1,78 @@
+"""Reading a file's content with a bound on memory, and telling whether it is the published one."""
+
+import gzip
+import hashlib
+import zlib
+from pathlib import Path
+
+from candidly.data.entry import Entry, File
+from candidly.data.registry import REGISTRY
+
+# Deflate expands at most so many times: a file that claims more is not what it says.
+MAX_EXPANSION = 1032
+
+
+def digest(content: bytes, kind: str) -> str:
+    """Return the digest of a content, of kind `sha256` or `git-blob`.
+
+    Examples
+    --------
+    >>> digest(b"hello", "git-blob")
+    'git-blob:b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0'
+    """
+    if kind == "sha256":
+        return f"sha256:{hashlib.sha256(content).hexdigest()}"
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return f"git-blob:{blob.hexdigest()}"
+
+
+def difference(content: bytes, size: int | None, expected: str | None) -> str | None:
+    """Say how a content differs from what is known of it, or return None."""
+    if size is not None and len(content) != size:
+        return f"{len(content)} bytes instead of {size}"
+    if expected is not None:
+        found = digest(content, expected.partition(":")[0])
+        if found != expected:
+            return f"{found} instead of {expected}"
+    return None
+
+
+def check(content: bytes, file: File, path: Path, entry: Entry) -> None:
+    """Check that the content found at `path` is the published one.
+
+    Raises
+    ------
+    ValueError
+        When its size or digest differs; for a file without a known digest, when it belongs to another dataset.
+    """
+    wrong = difference(content, file.size, file.digest)
+    if wrong:
+        again = f"from {entry.page}" + (", or with download=True," if entry.downloads else "")
+        raise ValueError(
+            f"{path.name} is not the published file: {path} has {wrong}; delete it and get it again {again} or load a "
+            "file of your own by its path"
+        )
+    if file.digest is None:
+        # MNIST's names and sizes are those of its successors too.
+        found = digest(content, "sha256")
+        for other in REGISTRY.values():
+            if any(found == known.digest for known in other.files):
+                raise ValueError(
+                    f"{path} belongs to {other.name}, not to {entry.name}; keep each dataset in a folder of its own, "
+                    f"here {entry.folders[0]}"
+                )
+
+
+def gunzip(path: Path, limit: int) -> bytes:
+    """Decompress at most `limit` bytes.
+
+    Raises
+    ------
+    ValueError
+        When the file is truncated or damaged.
+    """
+    try:
+        with gzip.open(path) as stream:
+            return stream.read(limit)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path} is no readable gzip file ({error}); delete it and get it again") from error

@@ -1,0 +1,91 @@
+"""Downloads: into a folder next to the target, checked there, then moved; what fails leaves nothing behind."""
+
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path
+
+from candidly.data.contents import difference
+from candidly.data.entry import Download, Entry
+
+
+def download_files(entry: Entry, target: Path) -> None:
+    """Download the files of a dataset that are not in the folder `target` yet.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        When pooch is not installed.
+    FileNotFoundError
+        When an address cannot be reached or has nothing.
+    ValueError
+        When what came is not what is published.
+    """
+    try:
+        import pooch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "downloads need pooch, which is not installed; run `pip install candidly[data]`"
+        ) from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for download in entry.downloads:
+        names = [member.rpartition("/")[2] for member in download.members] or [download.name]
+        if all((target / name).is_file() for name in names):
+            continue
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{entry.name}-") as folder:
+            path = _fetch(download, Path(folder), target)
+            if download.members:
+                _extract(path, entry, download)
+            target.mkdir(exist_ok=True)
+            for name in names:
+                os.replace(path.with_name(name), target / name)
+
+
+def _fetch(download: Download, folder: Path, target: Path) -> Path:
+    import pooch
+    import requests
+
+    # pooch knows no git blobs: those are checked below only.
+    known = download.digest if download.digest and download.digest.startswith("sha256:") else None
+    failed = f"{download.name} could not be downloaded from {download.url} to {target}"
+    by_hand = f"or get it by hand and put it in {target}"
+    try:
+        path = Path(
+            pooch.retrieve(
+                download.url,
+                known_hash=known,
+                fname=download.name,
+                path=folder,
+                downloader=pooch.HTTPDownloader(progressbar=True),
+            )
+        )
+    except requests.RequestException as error:
+        raise FileNotFoundError(f"{failed}: {error}; check the connection and try again, {by_hand}") from error
+    except ValueError as error:
+        raise ValueError(f"{failed}: it is not the published file: {error}; try again later, {by_hand}") from error
+    wrong = difference(path.read_bytes(), download.size, None if known else download.digest)
+    if wrong:
+        raise ValueError(f"{failed}: it is not the published file: it has {wrong}; try again later, {by_hand}")
+    path.chmod(0o644)  # pooch leaves it readable for the user only
+    return path
+
+
+def _extract(archive: Path, entry: Entry, download: Download) -> None:
+    """Write the wanted members beside the archive, and nothing else of it."""
+    sizes = {file.name: file.size for file in entry.files}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in download.members:
+                name = member.rpartition("/")[2]
+                info = tar.getmember(member)
+                source = tar.extractfile(info) if info.isfile() else None
+                if source is None or info.size != sizes[name]:
+                    raise ValueError(f"{member} is no file of {sizes[name]} bytes")
+                with source, open(archive.with_name(name), "xb") as file:
+                    shutil.copyfileobj(source, file)
+    except (tarfile.TarError, KeyError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(
+            f"{download.name} from {download.url} is not the expected archive ({error}); try again later"
+        ) from error

@@ -1,0 +1,147 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from candidly.data import Dataset
+from candidly.data.protocols import PROTOCOLS, default_split, scale_images, uai2025, uai2025_split
+from tests.data.made import fields_of, toy
+
+
+def literal_uai2025(data, partial_target, target):
+    """Steps 1 and 2 of the protocol, one row, class and feature at a time."""
+    num_all, n = target.shape
+    y = [int(np.argmax(target[:, i])) for i in range(n)]
+    frequencies = sorted((sum(target[j, i] != 0 for i in range(n)) for j in range(num_all)), reverse=True)
+    num_classes, covered = 0, 0
+    while not covered / n > 0.99:
+        covered += frequencies[num_classes]
+        num_classes += 1
+    counts = np.array([sum(partial_target[j, i] != 0 for i in range(n)) for j in range(num_all)])
+    kept = sorted(int(j) for j in np.argsort(counts)[num_all - num_classes :])
+    rows = [i for i in range(n) if y[i] in kept]
+    columns = []
+    for k in range(data.shape[1]):
+        values = [float(data[i, k]) for i in rows]
+        span = max(values) - min(values)
+        column = [(value - min(values)) / (span if span >= 1e-10 else 1.0) for value in values]
+        if np.std(column) > 1e-10:
+            columns.append(column)
+    S = [[bool(partial_target[j, i]) for j in kept] for i in rows]
+    return np.array(columns).T, np.array(S), np.array([kept.index(y[i]) for i in rows]), kept
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_uai2025_equals_its_literal_twin(seed):
+    dataset = toy(seed)
+    prepared = uai2025(dataset)
+    X, S, y, kept = literal_uai2025(**fields_of(dataset))
+    np.testing.assert_array_equal(prepared.X, X)
+    np.testing.assert_array_equal(prepared.S, S)
+    np.testing.assert_array_equal(prepared.y, y)
+    assert prepared.classes == tuple("abcdef"[j] for j in kept)
+    assert prepared.y.dtype == np.int64
+    assert prepared.X.shape[1] == 3, "the constant feature and the one that moves by 1e-13 go"
+    assert len(y) < len(dataset.y), "the kept classes are those with most candidates, so some rows go"
+
+
+def test_uai2025_needs_true_labels():
+    dataset = toy()
+    with pytest.raises(ValueError, match="'toy' has no true labels"):
+        uai2025(Dataset("toy", dataset.X, dataset.S, None, dataset.classes))
+
+
+@pytest.mark.parametrize("n", [20, 50, 1122])
+def test_uai2025_split(n):
+    train, test = uai2025_split(n, seed=3)
+    assert len(train) == int(0.8 * n) - int(0.8 * n) % 16
+    assert sorted([*train, *test]) == list(range(n))
+
+    generator = np.random.Generator(np.random.PCG64(3))
+    expected = generator.choice(n, len(train), replace=False, shuffle=False)
+    rest = np.array([i for i in range(n) if i not in set(expected.tolist())])
+    generator.shuffle(expected)
+    generator.shuffle(rest)
+    np.testing.assert_array_equal(train, expected)
+    np.testing.assert_array_equal(test, rest)
+
+
+def test_uai2025_split_needs_rows():
+    with pytest.raises(ValueError, match="19 rows leave none to train on"):
+        uai2025_split(19, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "train_size", "test_size", "num_classes", "num_features", "train_mean", "mean"),
+    [("lost", 896, 226, 14, 108, 2.2156, 2.2175), ("bird-song", 3968, 998, 12, 38, 2.1465, 2.1488)],
+)
+def test_real_files(real_files, name, train_size, test_size, num_classes, num_features, train_mean, mean):
+    dataset = uai2025(real_files(name))
+    assert dataset.X.shape == (train_size + test_size, num_features)
+    assert dataset.S.shape == (train_size + test_size, num_classes)
+    assert len(dataset.classes) == num_classes
+    assert dataset.S[np.arange(len(dataset.y)), dataset.y].all()
+    assert dataset.S.sum(axis=1).mean() == pytest.approx(mean, abs=1e-4)
+    splits = [uai2025_split(len(dataset.y), seed) for seed in range(5)]
+    assert {(len(train), len(test)) for train, test in splits} == {(train_size, test_size)}
+    train_means = [dataset.S[train].sum(axis=1).mean() for train, _ in splits]
+    assert np.mean(train_means) == pytest.approx(train_mean, abs=1e-4)
+
+
+def images(shape, num_train=None):
+    n = shape[0]
+    X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    y = np.arange(n) % 2
+    return Dataset("toy", X, np.eye(2, dtype=bool)[y], y, ("a", "b"), num_train)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_grey_images_are_divided_and_flattened(name):
+    raw = images((5, 4, 3))
+    prepared = PROTOCOLS[name].prepare(raw)
+    assert prepared.X.dtype == np.float32
+    np.testing.assert_allclose(prepared.X, raw.X.reshape(5, 12) / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_colour_images_are_standardised_over_the_training_images(name):
+    raw = images((7, 3, 4, 4), num_train=5)
+    prepared = PROTOCOLS[name].prepare(raw)
+    for channel in range(3):
+        train = raw.X[:5, channel] / 255
+        expected = (raw.X[:, channel] / 255 - train.mean()) / train.std()
+        np.testing.assert_allclose(prepared.X[:, channel], expected, atol=1e-5)
+    assert prepared.X.shape == raw.X.shape
+    other = replace(raw, X=np.concatenate([raw.X[:5], raw.X[5:] // 2]))
+    np.testing.assert_array_equal(PROTOCOLS[name].prepare(other).X[:5], prepared.X[:5])
+
+
+def test_a_constant_channel_stays_finite():
+    raw = replace(images((3, 3, 2, 2)), X=np.zeros((3, 3, 2, 2), np.uint8))
+    assert (scale_images(raw).X == 0).all()
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_the_publishers_split_is_every_seeds(name):
+    raw = images((60, 2, 2), num_train=45)
+    for seed in (0, 1):
+        train, test = PROTOCOLS[name].rows(raw, seed)
+        assert train.tolist() == list(range(45))
+        assert test.tolist() == list(range(45, 60))
+
+
+def test_the_default_protocol_keeps_what_it_gets():
+    dataset = toy()
+    assert PROTOCOLS["default"].prepare(dataset) is dataset
+    assert PROTOCOLS["default"].standardise
+    assert not PROTOCOLS["uai2025"].standardise
+    train, test = PROTOCOLS["default"].rows(dataset, 3)
+    assert sorted([*train, *test]) == list(range(300))
+    assert len(train) == 240
+    assert train.tolist() != PROTOCOLS["default"].rows(dataset, 4)[0].tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_the_default_split_needs_rows(n):
+    with pytest.raises(ValueError, match=f"{n} rows cannot be split"):
+        default_split(n, seed=0)
