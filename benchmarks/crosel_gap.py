@@ -1,25 +1,20 @@
 """Why CroSel, as its paper describes it, scores below the published experiments on lost: one change at a time.
 
     python -m benchmarks.crosel_gap --data DIR
+    candidly table runs/crosel_gap
 
 Each variant differs from `candidly.methods.Crosel` in one way that the published experiments' code has, or in how the
 selected rows pass through batch normalisation. Twenty models each (seeds 0-4, four initialisations).
 """
 
 import argparse
-import json
 from collections.abc import Hashable
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks import accuracy
-from candidly import data
-from candidly.cleaning import Conformal
-from candidly.data import protocols
+from candidly.bench import Spec, sweep
 from candidly.losses import candidate_nll, masked_softmax, soft_ce
 from candidly.methods import Batch, Crosel, Method
 
@@ -84,36 +79,28 @@ class Variant(Crosel):
 
 
 VARIANTS: dict[str, Method] = {
-    "as the paper": Variant(),
-    "joint batch normalisation": Variant(joint=True),
-    "selected rows inside the batch": Variant(inside=True),
-    "softmax twice": Variant(double=True),
-    "each network follows itself": Variant(own=True),
-    "unnormalised soft targets": Variant(plain=True),
-    "softmax twice, follows itself, unnormalised": Variant(double=True, own=True, plain=True),
+    "as-the-paper": Variant(),
+    "joint-batch-normalisation": Variant(joint=True),
+    "selected-rows-inside-the-batch": Variant(inside=True),
+    "softmax-twice": Variant(double=True),
+    "each-network-follows-itself": Variant(own=True),
+    "unnormalised-soft-targets": Variant(plain=True),
+    "all-three": Variant(double=True, own=True, plain=True),
 }
 
 
 def main() -> None:
     """Run all variants on one dataset."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data")
+    parser.add_argument("--data", help="folder with the .mat files")
     parser.add_argument("--dataset", default="lost")
     parser.add_argument("--clean", action="store_true", help="with the published conformal cleaning (Conf+CroSel)")
-    parser.add_argument("--variants", help="comma-separated; all when left out")
-    parser.add_argument(
-        "--out", help="left out: benchmarks/results/crosel_gap.json, with --clean crosel_gap_clean.json"
-    )
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="comma-separated; all when left out")
+    parser.add_argument("--out", default="runs/crosel_gap", help="folder for the runs")
     args = parser.parse_args()
-    out = Path(args.out or f"benchmarks/results/crosel_gap{'_clean' * args.clean}.json")
-    dataset = protocols.uai2025(data.load(args.dataset, root=args.data))
-    cleaner = Conformal.published() if args.clean else None
-    results = {}
-    for name in args.variants.split(",") if args.variants else VARIANTS:
-        accuracies, seconds = accuracy.train(dataset, VARIANTS[name], cleaner, "auto")
-        results[name] = accuracies
-        out.write_text(json.dumps({args.dataset: results}, indent=1) + "\n")
-        print(f"{name:45} {100 * np.mean(accuracies):6.2f}  {seconds:5.1f} s", flush=True)
+    methods = [f"{'conf+' * args.clean}{name}" for name in args.variants.split(",")]
+    spec = Spec((args.dataset,), tuple(methods), inits=4, protocol="uai2025", own=VARIANTS)
+    print(sweep(spec, args.out, root=args.data, progress=True))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def _realworld(
         name=name,
         format="mat",
         page=f"{_PAPER}/tree/{_COMMIT}/data/realworld-datasets",
-        licence="that folder's licence file is MIT, its README says academic use only",
+        licence="its source's licence file says MIT, its README academic use only",
         citation=citation,
         shape=shape,
         num_classes=num_classes,

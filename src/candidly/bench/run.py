@@ -1,0 +1,242 @@
+"""One run: a method on a dataset, with all its seeds and initialisations as one stacked fit.
+
+A run's folder is named after the dataset, the method and a hash of its configuration, and holds
+
+- ``summary.json``: the configuration, the metrics of every seed and initialisation, versions and machine;
+- ``predictions.parquet``: one line per row, seed and initialisation;
+- ``done``: the checksums of these two, written last; without it the folder counts for nothing;
+- ``failed.txt`` instead of all of them: the traceback of a run that failed.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+
+import candidly
+from candidly import metrics, store
+from candidly.bench.sets import find_net, fingerprint
+from candidly.bench.spec import Spec
+from candidly.data.dataset import Dataset
+from candidly.data.protocols import PROTOCOLS, Rows
+from candidly.engine import find_device, fit
+from candidly.model import Model, describe
+from candidly.problem import Problem
+
+FORMAT = 1
+_NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k, on the split of s
+_BLOCK = 2**24  # probabilities held at a time
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method on a dataset, and where its results go.
+
+    Attributes
+    ----------
+    dataset, method : str
+        Their names.
+    config : dict
+        All that the results depend on, in JSON types.
+    folder : Path
+        Its name ends in a hash of `config`.
+    """
+
+    dataset: str
+    method: str
+    config: dict[str, Any]
+    folder: Path
+
+    @classmethod
+    def of(cls, spec: Spec, dataset: Dataset, source: str, method: str, out: Path) -> "Run":
+        """Resolve the configuration of a spec's method on a dataset, which `source` names in the spec."""
+        part, cleaner = spec.parts(method)
+        config = {
+            "dataset": {"name": dataset.name, "content": fingerprint(dataset)},
+            "name": method,
+            "method": describe(part),
+            "cleaner": None if cleaner is None else describe(cleaner),
+            "seeds": list(spec.seeds),
+            "inits": spec.inits,
+            "protocol": spec.protocol,
+            "recipe": dataclasses.asdict(spec.recipe),
+        }
+        slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name}-{method}".lower()).strip("-")
+        return cls(source, method, config, out / f"{slug}-{store.digest(config)}")
+
+    @property
+    def done(self) -> bool:
+        """Whether the results are complete."""
+        return (self.folder / "done").is_file()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was tried and failed."""
+        return (self.folder / "failed.txt").is_file()
+
+
+def execute(run: Run, spec: Spec, dataset: Dataset, device: str = "auto", progress: bool | None = None) -> None:
+    """Train and score a run, and write its folder.
+
+    Parameters
+    ----------
+    run
+        What to run and where to write.
+    spec
+        The experiment it belongs to.
+    dataset
+        As loaded, with its candidate sets.
+    device, progress
+        As in `candidly.fit`.
+    """
+    protocol = PROTOCOLS[spec.protocol]
+    standardise = protocol.standardise and dataset.X.dtype != np.uint8
+    dataset = protocol.prepare(dataset)
+    splits = [protocol.rows(dataset, seed) for seed in spec.seeds for _ in range(spec.inits)]
+    seeds = [seed + _NEXT_INIT * init for seed in spec.seeds for init in range(spec.inits)]
+    train = [rows for rows, _ in splits]
+    problem = Problem.of(
+        dataset.X, dataset.S, rows=train, seeds=seeds, classes=dataset.classes, standardise=standardise
+    )
+    method, cleaner = spec.parts(run.method)
+    start = time.perf_counter()
+    model = fit(problem, method, cleaner, spec.recipe, net=find_net(dataset.X), device=device, progress=progress)
+    seconds = time.perf_counter() - start
+    del problem
+    predicted, confidence = _predict(model, dataset.X)
+    scores = _score(dataset, splits, predicted, model)
+    summary = {
+        "format": FORMAT,
+        "dataset": run.config["dataset"]["name"],
+        "method": run.method,
+        "seeds": list(spec.seeds),
+        "sizes": {"train": len(splits[0][0]), "test": len(splits[0][1])},
+        "classes": len(dataset.classes),
+        "candidates": float(np.mean([dataset.S[rows].sum(axis=1).mean() for rows in train])),
+        "metrics": {name: np.reshape(values, (-1, spec.inits)).tolist() for name, values in scores.items()},
+        "seconds": round(seconds, 2),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "config": run.config,
+        "versions": _versions(),
+        "machine": _machine(device),
+    }
+    _write(run, summary, _table(run, spec, dataset, splits, predicted, confidence))
+
+
+def _predict(model: Model, X: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return every run's most probable class and its probability, (R, N)."""
+    size = max(1, _BLOCK // (model.problem.runs * model.problem.num_classes))
+    best = [model.predict(X[start : start + size]).max(-1) for start in range(0, len(X), size)]
+    predicted = np.concatenate([part.indices.numpy() for part in best], axis=1)
+    return predicted, np.concatenate([part.values.float().numpy() for part in best], axis=1)
+
+
+def _score(
+    dataset: Dataset, splits: list[tuple[Rows, Rows]], predicted: NDArray[np.int64], model: Model
+) -> dict[str, list[float]]:
+    """Return the metrics of every run; those that need true labels only where there are some."""
+    scores: dict[str, list[float]] = {}
+
+    def add(name: str, value: Any) -> None:
+        scores.setdefault(name, []).append(float(value))
+
+    for best, kept, (train, test) in zip(predicted, model.kept, splits, strict=True):
+        before, after = torch.from_numpy(dataset.S[train]), kept[train]
+        if dataset.y is not None:
+            add("test_accuracy", np.mean(best[test] == dataset.y[test]))
+            add("train_accuracy", np.mean(best[train] == dataset.y[train]))
+            add("pruning_error", metrics.pruning_error(before, after, torch.from_numpy(dataset.y[train])))
+        add("pruning_coverage", metrics.pruning_coverage(before, after))
+        add("test_covering_rate", np.mean(dataset.S[test, best[test]]))
+    return scores
+
+
+def _table(
+    run: Run,
+    spec: Spec,
+    dataset: Dataset,
+    splits: list[tuple[Rows, Rows]],
+    predicted: NDArray[np.int64],
+    confidence: NDArray[np.float32],
+) -> bytes:
+    """Return the predictions as a Parquet file."""
+    sink = pa.BufferOutputStream()
+    classes = pa.array(dataset.classes, pa.string())
+
+    def names(index: NDArray[Any] | None, values: pa.Array, n: int = 0) -> pa.Array:
+        codes = pa.nulls(n, pa.int32()) if index is None else pa.array(index, pa.int32())
+        return pa.DictionaryArray.from_arrays(codes, values)
+
+    writer = None
+    for index, (train, test) in enumerate(splits):
+        rows = np.concatenate([test, train])
+        n = len(rows)
+        columns = {
+            "dataset": names(np.zeros(n), pa.array([run.config["dataset"]["name"]])),
+            "method": names(np.zeros(n), pa.array([run.method])),
+            "seed": pa.array(np.full(n, spec.seeds[index // spec.inits])),
+            "split": names(np.arange(n) >= len(test), pa.array(["test", "train"])),
+            "row": pa.array(rows),
+            "true": names(None if dataset.y is None else dataset.y[rows], classes, n),
+            "predicted": names(predicted[index, rows], classes),
+            "confidence": pa.array(confidence[index, rows]),
+            "init": pa.array(np.full(n, index % spec.inits)),
+        }
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+    return sink.getvalue().to_pybytes()
+
+
+def _versions() -> dict[str, str]:
+    known = {"candidly": candidly.__version__, "python": platform.python_version(), "torch": torch.__version__}
+    return known | {name: version(name) for name in ("numpy", "pyarrow", "scipy")}
+
+
+def _machine(device: str) -> dict[str, Any]:
+    place = find_device(device)
+    name = torch.cuda.get_device_name(place) if place.type == "cuda" else place.type
+    system = f"{platform.system()} {platform.machine()}"
+    return {"device": name, "system": system, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+
+
+def _write(run: Run, summary: dict[str, Any], predictions: bytes) -> None:
+    files = {
+        "predictions.parquet": predictions,
+        "summary.json": (json.dumps(summary, indent=1) + "\n").encode(),
+    }
+    run.folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        store.replace(run.folder / name, content)
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
+    store.replace(run.folder / "done", sums.encode())
+    for path in _leftovers(run.folder):
+        path.unlink(missing_ok=True)
+
+
+def fail(run: Run, trace: str) -> None:
+    """Keep the traceback of a run that failed."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    store.replace(run.folder / "failed.txt", trace.encode())
+
+
+def _leftovers(folder: Path) -> Iterator[Path]:
+    """Files of attempts that failed or were killed."""
+    yield folder / "failed.txt"
+    yield from folder.glob("*.tmp")

@@ -1,0 +1,162 @@
+"""Datasets as experiments name them, with candidate sets that are made once and kept.
+
+A name such as ``cifar10+long-tailed-0.01+uniform-0.1`` is a dataset and steps that change it, from left to right:
+
+- ``uniform-Q``, ``hierarchical-Q``, ``uniform-superset``, ``label-dependent``, ``noisy-Q-ETA``: candidate sets;
+- ``instance-dependent`` and ``instance-dependent-RATE``: candidate sets from a network that is trained first;
+- ``long-tailed-RHO``: fewer rows of the later classes.
+
+They are the functions of `candidly.corrupt`, applied to the training rows where the publisher fixed a split and to all
+rows otherwise. When no step is named, the paper's image datasets take the paper's candidate sets, and `digits` takes
+instance-dependent ones.
+"""
+
+import os
+import re
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from candidly import corrupt, data, store
+from candidly.candidates import Candidates
+from candidly.data.dataset import Dataset
+from candidly.data.protocols import default
+from candidly.model import describe
+
+SEED = 0  # of all candidate sets: they belong to the dataset, not to a run
+DEFAULT_STEPS = {
+    "digits": "instance-dependent-0.4",
+    "mnist": "instance-dependent-0.8",
+    "fmnist": "instance-dependent-0.8",
+    "kmnist": "instance-dependent-0.8",
+    "svhn": "instance-dependent-0.8",
+    "cifar10": "uniform-0.1",
+    "cifar100": "hierarchical-0.1",
+}
+_FEW_ROWS = 10_000  # below, the published training of the network behind instance-dependent sets is far too short
+
+
+# How many numbers each step takes.
+_STEPS = {
+    "uniform": (1,),
+    "hierarchical": (1,),
+    "uniform-superset": (0,),
+    "label-dependent": (0,),
+    "noisy": (2,),
+    "instance-dependent": (0, 1),
+    "long-tailed": (1,),
+}
+
+
+@lru_cache(maxsize=1)  # the runs of one dataset come one after the other
+def load(name: str, kept: Path, root: str | None = None, download: bool = False, device: str = "auto") -> Dataset:
+    """Load a dataset with its candidate sets.
+
+    Parameters
+    ----------
+    name
+        A dataset, or a file's path, and the steps that change it.
+    kept
+        The folder in which candidate sets that are made are kept; those found there are used.
+    root, download
+        As in `candidly.data.load`.
+    device
+        Where the network behind instance-dependent sets trains.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load("digits+uniform-0.5", Path(folder))
+    Dataset('digits+uniform-0.5': 1797 rows, 64 features, 10 classes, 5.47 candidates per row)
+    """
+    base, *steps = [name] if os.path.exists(name) else name.split("+")
+    numbers = [_parse(step) for step in steps]  # refuse a misspelt step before anything is read
+    dataset = data.load(base, root, download=download)
+    if steps:
+        dataset = replace(dataset, name="+".join([dataset.name, *steps]))
+    elif dataset.name in DEFAULT_STEPS and base == dataset.name:
+        numbers = [_parse(DEFAULT_STEPS[base])]
+    for step, values in numbers:
+        dataset = _apply(dataset, step, values, kept, device)
+    return dataset
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """Hash what a dataset holds, whatever its name."""
+    return store.digest({key: describe(value) for key, value in vars(dataset).items() if key != "name"})
+
+
+def _parse(step: str) -> tuple[str, tuple[float, ...]]:
+    match = re.fullmatch(r"([a-z-]+?)((?:-\d+(?:\.\d+)?)*)", step)
+    name, numbers = (match[1], tuple(float(number) for number in match[2].split("-")[1:])) if match else (step, ())
+    if name not in _STEPS:
+        raise ValueError(f"unknown step {step!r} after a dataset's name; known are {', '.join(_STEPS)}")
+    if len(numbers) not in _STEPS[name]:
+        wanted = " or ".join(map(str, _STEPS[name]))
+        raise ValueError(f"step {step!r} has {len(numbers)} numbers but takes {wanted}; write it as {name}-0.1")
+    return name, numbers
+
+
+def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, device: str) -> Dataset:
+    """Change the training rows, or all rows where the publisher fixed no split."""
+    if dataset.y is None:
+        raise ValueError(f"dataset {dataset.name!r} has no true labels, from which {step} would make candidate sets")
+    n = len(dataset.X) if dataset.num_train is None else dataset.num_train
+    part = replace(dataset, X=dataset.X[:n], S=dataset.S[:n], y=dataset.y[:n])
+    if step == "long-tailed":
+        tail = corrupt.long_tailed(dataset.y[:n], len(dataset.classes), numbers[0], SEED)
+        rows = np.concatenate([tail, np.arange(n, len(dataset.X))])
+        left = None if dataset.num_train is None else len(tail)
+        return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
+    facts = {"dataset": fingerprint(part), "step": step, "numbers": list(numbers), "seed": SEED}
+    folder = kept / f"{step}-{store.digest(facts)}"
+    if not (folder / "candidates.json").is_file():
+        Candidates(_make(part, step, numbers, device), dataset.classes).save(folder, facts)
+    return replace(dataset, S=np.concatenate([Candidates.load(folder).matrix, dataset.S[n:]]))
+
+
+def _make(dataset: Dataset, step: str, numbers: tuple[float, ...], device: str) -> NDArray[np.bool_]:
+    y, num_classes = dataset.y, len(dataset.classes)
+    assert y is not None
+    match step:
+        case "uniform":
+            return corrupt.uniform(y, num_classes, numbers[0], SEED)
+        case "hierarchical":
+            return corrupt.hierarchical(y, _groups(dataset), numbers[0], SEED)
+        case "uniform-superset":
+            return corrupt.uniform_superset(y, num_classes, SEED)
+        case "label-dependent":
+            return corrupt.label_dependent(y, num_classes, SEED)
+        case "noisy":
+            return corrupt.noisy(y, num_classes, numbers[0], numbers[1], SEED)
+        case _:
+            return _instance_dependent(dataset, y, device, *numbers)
+
+
+def _groups(dataset: Dataset) -> tuple[int, ...]:
+    if dataset.groups is None:
+        raise ValueError(f"the classes of {dataset.name!r} have no superclasses, which hierarchical needs; use uniform")
+    return dataset.groups
+
+
+def _instance_dependent(
+    dataset: Dataset, y: NDArray[np.int64], device: str, rate: float | None = None
+) -> NDArray[np.bool_]:
+    """Train the network behind the sets on what the protocols make of images, or on standardised features."""
+    X = default(dataset).X
+    if dataset.X.dtype != np.uint8:
+        spread = X.std(axis=0)
+        X = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    recipe = "quick" if len(X) < _FEW_ROWS else None
+    num_classes, net = len(dataset.classes), find_net(X)
+    return corrupt.instance_dependent(X, y, num_classes, SEED, rate=rate, net=net, recipe=recipe, device=device)
+
+
+def find_net(X: NDArray[Any]) -> str:
+    """Return the paper's network for prepared features: ResNet-9 for colour images, otherwise the MLP."""
+    return "resnet9" if X.ndim == 4 else "mlp"

@@ -1,0 +1,226 @@
+"""What an experiment runs: datasets × methods × seeds, under one protocol and one recipe.
+
+Methods are named as in the paper's tables: ``proden`` alone, ``conf+proden`` with a cleaner before the plus. Datasets
+are named as `candidly.data.load` names them, or by a file's path; a fully labelled one takes, after a plus, how its
+candidate sets are made, such as ``digits+uniform-0.3`` (see `candidly.bench.sets`).
+"""
+
+import dataclasses
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from candidly.cleaning import Cleaner, Clsp, Conformal, Random
+from candidly.data.protocols import PROTOCOLS
+from candidly.methods import METHODS, Method
+from candidly.recipe import RECIPES, Recipe, find_recipe
+
+CLEANERS: dict[str, Cleaner] = {
+    "conf": Conformal.published(),
+    "conf (no correction)": Conformal.published(correction=False),
+    "clsp": Clsp(),
+    "revocable": Conformal(),
+    "algorithm1": Conformal.algorithm1(),
+    "random": Random(Conformal()),
+}
+_KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, "conformal": Conformal, "clsp": Clsp}
+_NAME = re.compile(r"[a-z0-9._+-]+")
+
+REALWORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")
+IMAGES = ("mnist", "fmnist", "kmnist", "svhn", "cifar10", "cifar100")
+BASE = ("proden", "cc", "cavl", "pop", "valen", "crosel")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An experiment; every combination of dataset and method is one run, all seeds of which train together.
+
+    Attributes
+    ----------
+    datasets, methods : tuple of str
+        Their names.
+    cleaners : tuple of str
+        With which cleaners to run those methods that name none: any of `CLEANERS`, own ones, or "none".
+    seeds : tuple of int
+        Each is a split and an initialisation.
+    inits : int
+        Initialisations per seed; results are averaged over them.
+    protocol : str
+        How datasets are prepared and split: a name from `candidly.data.protocols.PROTOCOLS`.
+    recipe : Recipe
+        How to train; a name from `candidly.RECIPES` will do.
+    own : mapping of str to Method or Cleaner
+        Methods and cleaners of one's own, or known ones with other settings, by the names used above.
+
+    Examples
+    --------
+    >>> spec = Spec(datasets=("lost",), methods=("proden", "cc"), cleaners=("none", "conf"), recipe="quick")
+    >>> spec.combinations()
+    ('proden', 'conf+proden', 'cc', 'conf+cc')
+    """
+
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    cleaners: tuple[str, ...] = ("none",)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    inits: int = 1
+    protocol: str = "default"
+    recipe: Recipe = RECIPES["uai2025"]
+    own: Mapping[str, Method | Cleaner] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("datasets", "methods", "cleaners"):
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
+        object.__setattr__(self, "seeds", parse_seeds(self.seeds))
+        object.__setattr__(self, "recipe", find_recipe(self.recipe))
+        if self.inits < 1:
+            raise ValueError(f"inits is {self.inits}; train at least 1 initialisation per seed")
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"unknown protocol {self.protocol!r}; use one of {', '.join(PROTOCOLS)}")
+        for name, part in self.own.items():
+            if not isinstance(part, Method | Cleaner):
+                raise ValueError(f"own[{name!r}] is {part!r}; pass an instance of a method or a cleaner")
+            if not _NAME.fullmatch(name) or "+" in name:
+                raise ValueError(f"{name!r} cannot name a method or cleaner; use a-z, 0-9, dots, '_' and '-'")
+        for name in self.combinations():
+            self.parts(name)
+
+    def combinations(self) -> tuple[str, ...]:
+        """Return the names of all methods with their cleaners."""
+        expanded = (
+            name if "+" in name or cleaner == "none" else f"{cleaner}+{name}"
+            for name in self.methods
+            for cleaner in self.cleaners
+        )
+        return tuple(dict.fromkeys(expanded))
+
+    def parts(self, name: str) -> tuple[Method, Cleaner | None]:
+        """Return the method and the cleaner that a name stands for; a suffix in parentheses belongs to the cleaner."""
+        match = re.fullmatch(r"(?:([^+]+)\+)?([^+ ]+)( \([^()]+\))?", name)
+        before, base, suffix = match.groups(default="") if match else ("", name, "")
+        methods = {known: kind() for known, kind in METHODS.items()}
+        methods |= {own: part for own, part in self.own.items() if isinstance(part, Method)}
+        cleaners = CLEANERS | {own: part for own, part in self.own.items() if isinstance(part, Cleaner)}
+        if base not in methods:
+            raise ValueError(f"unknown method {name!r}; known are {', '.join(methods)}, each also as cleaner+method")
+        if before + suffix and before + suffix not in cleaners:
+            raise ValueError(f"unknown cleaner {before + suffix!r} in {name!r}; known are {', '.join(cleaners)}")
+        return methods[base], cleaners[before + suffix] if before else None
+
+
+def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
+    """Read seeds: a text such as "0-4" or "0,2,7-9", or numbers.
+
+    Examples
+    --------
+    >>> parse_seeds("0-2,7")
+    (0, 1, 2, 7)
+    """
+    if isinstance(seeds, str):
+        found: list[int] = []
+        for part in seeds.split(","):
+            match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
+            low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+            if not 0 <= high - low < 10_000:
+                raise ValueError(f"seeds is {seeds!r}; write them as 0-4 or 0,2,5")
+            found += range(low, high + 1)
+        seeds = found
+    numbers = tuple(seeds) if isinstance(seeds, Iterable) else ()
+    if not numbers or not all(isinstance(seed, int) and seed >= 0 for seed in numbers):
+        raise ValueError(f"seeds is {seeds!r}; give integers of at least 0")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"seeds is {list(numbers)}, with one of them twice; give each once")
+    return numbers
+
+
+def _names(what: str, names: Any) -> tuple[str, ...]:
+    """Accept a list of names or a text with commas between them."""
+    split = names.split(",") if isinstance(names, str) else names
+    found = tuple(dict.fromkeys(str(name).strip() for name in split))
+    if not found or not all(found):
+        raise ValueError(f"{what} is {names!r}; name at least one, with commas between several")
+    return found
+
+
+def read_spec(path: str | os.PathLike[str]) -> Spec:
+    """Read a spec from a TOML file.
+
+    Its keys are the attributes of `Spec`. `recipe` is a name or a table of `Recipe`'s attributes; `own` holds a table
+    for each method or cleaner of one's own, whose key `kind` names a known one and whose other keys are its settings.
+    `suite` takes datasets, methods and protocol from a named suite.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> text = '''
+    ... datasets = ["lost"]
+    ... methods = ["proden", "strict+proden"]
+    ... seeds = "0-2"
+    ... [own.strict]
+    ... kind = "conformal"
+    ... level = "fixed"
+    ... alpha = 0.02
+    ... '''
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+    ...     _ = file.write(text), file.flush()
+    ...     spec = read_spec(file.name)
+    >>> spec.seeds, spec.own["strict"].alpha
+    ((0, 1, 2), 0.02)
+    """
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        values = dict(SUITES[_known(SUITES, "suite", table.pop("suite"))]) if "suite" in table else {}
+        values |= table
+        if isinstance(values.get("recipe"), dict):
+            values["recipe"] = _build(Recipe, values["recipe"], "recipe")
+        values["own"] = {name: _part(name, part) for name, part in _table("own", values.get("own", {})).items()}
+        spec: Spec = _build(Spec, values, "the file")
+    except ValueError as error:  # TOML's errors are ValueErrors too
+        raise ValueError(f"{path}: {error}") from None
+    return spec
+
+
+def _part(name: str, table: Any) -> Any:
+    settings = _table(f"own.{name}", table)
+    kind = _known(_KINDS, f"kind of own.{name}", settings.pop("kind", None))
+    return _build(_KINDS[kind], settings, f"own.{name}")
+
+
+def _table(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {value!r}; make it a table, [{name}]")
+    return dict(value)
+
+
+def _known(names: Mapping[str, Any], what: str, name: Any) -> str:
+    if name not in names:
+        raise ValueError(f"{what} is {name!r}; use one of {', '.join(names)}")
+    return str(name)
+
+
+def _build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
+    known = [one.name for one in dataclasses.fields(kind)]
+    unknown = sorted(values.keys() - set(known))
+    if unknown:
+        raise ValueError(f"{where} has the unknown key {unknown[0]!r}; known are {', '.join(known)}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+_PUBLISHED = (*BASE, *(f"conf+{name}" for name in BASE))
+_ALL = (*_PUBLISHED, *(f"clsp+{name}" for name in BASE))
+SUITES: dict[str, dict[str, Any]] = {
+    "uai2025-realworld": {"datasets": REALWORLD, "methods": _ALL, "protocol": "uai2025"},
+    "uai2025-images": {"datasets": IMAGES, "methods": _ALL, "protocol": "uai2025"},
+    "uai2025-ablation": {
+        "datasets": (*REALWORLD, *IMAGES),
+        "methods": ("proden", "conf+proden", "conf+proden (no correction)"),
+        "protocol": "uai2025",
+    },
+}

@@ -1,0 +1,378 @@
+"""Tables of accuracies: plain text, Markdown, LaTeX and CSV.
+
+A table is made of plain strings; the style that writes it escapes them all, those from the data and its own alike.
+"""
+
+import csv
+import io
+import math
+import os
+import re
+import textwrap
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from candidly import store
+from candidly.bench.scores import Scores, plain
+from candidly.bench.statistics import LEVEL, Comparison, Ranks, compare, ranks, wins_ties_losses
+
+__all__ = ["BEGIN", "END", "insert", "render"]
+
+BEGIN, END = "<!-- begin candidly table -->", "<!-- end candidly table -->"
+WIDTH = 120
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A header, rows of as many strings, and the (row, column) of those that are the best of their column."""
+
+    header: list[str]
+    rows: list[list[str]] = field(default_factory=list)
+    best: set[tuple[int, int]] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How to write a heading, a grid and notes; each escapes what it is given."""
+
+    heading: Callable[[str], str]
+    grid: Callable[[Grid], str]
+    notes: Callable[[list[str]], str]
+    legend: str
+
+
+def render(scores: Scores, style: str = "text", against: Scores | None = None, title: str | None = None) -> str:
+    r"""Write accuracies as a table, with what tests say about them.
+
+    Parameters
+    ----------
+    scores : Scores
+    style : {"text", "markdown", "latex", "csv"}, default "text"
+        LaTeX needs the package booktabs. CSV has one line per cell, in percent, and nothing else.
+    against : Scores, optional
+        Published accuracies to put beside.
+    title : str, optional
+        A line above the table; CSV has none.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        If there is no such style.
+
+    Examples
+    --------
+    >>> scores = Scores({("lost", "proden"): {0: 0.70, 1: 0.75}, ("lost", "conf+proden"): {0: 0.75, 1: 0.82}})
+    >>> print("\n".join(render(scores).splitlines()[:4]))
+    method               lost   W/T/L  rank
+    -----------  -------------  -----  ----
+    proden       72.50 ± 3.54       –  2.00
+    conf+proden  78.50 ± 4.95*  0/1/0  1.00
+    """
+    if style == "csv":
+        return _render_csv(scores, against)
+    if style not in STYLES:
+        raise ValueError(f"style is {style!r}; pass one of {', '.join((*STYLES, 'csv'))}")
+    write, found = STYLES[style], ranks(scores)
+    parts = [] if title is None else [write.heading(plain(title).strip())]
+    parts += [
+        write.grid(_main(scores, found)),
+        write.notes([*_describe(scores, write), *_describe_ranks(found, scores)]),
+    ]
+    if against is not None:
+        parts += _beside(scores, against, write)
+    return "\n\n".join(parts) + "\n"
+
+
+def insert(page: str | os.PathLike[str], text: str) -> None:
+    r"""Replace what stands between the two marker lines of a Markdown page; the rest keeps its bytes.
+
+    Parameters
+    ----------
+    page : path
+        Has the line ``<!-- begin candidly table -->`` and, below it, the line ``<!-- end candidly table -->``.
+    text : str
+        What to put between them.
+
+    Raises
+    ------
+    ValueError
+        If a marker is missing, occurs twice or stands in the wrong order, or if the text has one itself.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = Path(folder, "results.md")
+    ...     _ = page.write_text(f"# Results\n{BEGIN}\nold\n{END}\nend\n")
+    ...     insert(page, "new")
+    ...     print(page.read_text().replace(BEGIN, "(begin)").replace(END, "(end)"))
+    # Results
+    (begin)
+    <BLANKLINE>
+    new
+    <BLANKLINE>
+    (end)
+    end
+    <BLANKLINE>
+    """
+    page = Path(page).resolve()  # a link stays one
+    old = page.read_bytes()
+    places = []
+    for marker in (BEGIN, END):
+        found = list(re.finditer(rb"^%s[ \t]*\r?(?:\n|\Z)" % re.escape(marker.encode()), old, re.MULTILINE))
+        if len(found) != 1 or marker in text:
+            where = f"{page} has {len(found)} lines" if len(found) != 1 else "the text has a line"
+            raise ValueError(f"{where} {marker!r}; the page must have one line of it, and the text none")
+        places.append(found[0])
+    begin, end = places
+    if begin.end() > end.start():
+        raise ValueError(f"{page} has {END!r} above {BEGIN!r}; swap the two lines")
+    newline = b"\r\n" if begin.group().endswith(b"\r\n") else b"\n"
+    lines = [b"", *(line.encode() for line in text.strip("\n").split("\n")), b"", b""]
+    store.replace(page, old[: begin.end()] + newline.join(lines) + old[end.start() :])
+
+
+def _main(scores: Scores, found: Ranks) -> Grid:
+    grid = Grid(["method", *scores.datasets, "W/T/L", "rank"])
+    best = _best(scores)
+    for i, method in enumerate(scores.methods):
+        grid.best.update((i, j + 1) for j, dataset in enumerate(scores.datasets) if (dataset, method) in best)
+        cells = [_cell(scores, dataset, method) for dataset in scores.datasets]
+        record = wins_ties_losses(scores, method)
+        counts = "/".join(map(str, record)) if sum(record) else MISSING
+        rank = f"{found.average[method]:.2f}" if found.average else MISSING
+        grid.rows.append([method, *cells, counts, rank])
+    return grid
+
+
+def _best(scores: Scores) -> set[tuple[str, str]]:
+    """Return the best cells of each dataset, which are those that print the highest mean."""
+    shown = {cell: round(100 * scores.mean(*cell), 2) for cell in scores.cells}
+    top = {dataset: max(value for cell, value in shown.items() if cell[0] == dataset) for dataset in scores.datasets}
+    return {cell for cell, value in shown.items() if value == top[cell[0]]}
+
+
+def _cell(scores: Scores, dataset: str, method: str) -> str:
+    if (dataset, method) not in scores.cells:
+        return MISSING
+    mean, spread = scores.mean(dataset, method), scores.spread(dataset, method)
+    return f"{100 * mean:.2f}" + ("" if math.isnan(spread) else f" ± {100 * spread:.2f}")
+
+
+def _describe(scores: Scores, style: Style) -> list[str]:
+    """Say what the numbers of the main table are."""
+    sizes = sorted({len(seeds) for seeds in scores.cells.values()}) or [0]
+    seeds = f"{sizes[0]} seed{'s' * (sizes[0] != 1)}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]} seeds"
+    several = sizes[-1] > 1
+    missing = len(scores.cells) < len(scores.datasets) * len(scores.methods)
+    notes = [
+        f"{plain(scores.split).capitalize()} accuracy in percent: mean{' ± standard deviation' * several} over {seeds} "
+        f"per cell; a seed's accuracy is the mean over its initialisations. {style.legend}"
+        + f" A missing cell is shown as {MISSING}."
+        * missing
+    ]
+    if scores.base_methods:
+        rivals = ", ".join(scores.base_methods)
+        notes.append(
+            "W/T/L: wins, ties and losses in two-sided paired t-tests over seeds at 5 %, on each dataset against each "
+            f"other method of {rivals}."
+        )
+    return notes
+
+
+def _describe_ranks(found: Ranks, scores: Scores) -> list[str]:
+    if not found.average:
+        return [f"No ranks: {found.reason}."]
+    number = len(found.datasets)
+    which = "" if found.datasets == scores.datasets else f" ({', '.join(found.datasets)}), those without a missing cell"
+    plural = "s" * (number != 1)
+    notes = [f"Rank: by mean accuracy, averaged over {number} dataset{plural}{which}; 1 is the best, ties share ranks."]
+    if found.statistic is None or found.p is None:
+        notes.append(f"{found.reason}.")
+    else:
+        verdict = "the ranks differ" if found.p < LEVEL else "no significant difference between the ranks"
+        notes.append(f"Friedman's test: chi-squared {found.statistic:.2f}, p {_p(found.p, '= ')}: {verdict}.")
+    if found.distance is not None:
+        groups = "; ".join(", ".join(group) for group in found.groups)
+        closer = f"Closer together than that: {groups}." if groups else "No two methods are closer together than that."
+        notes.append(f"Nemenyi's critical distance of average ranks at 5 %: {found.distance:.2f}. {closer}")
+    return notes
+
+
+def _beside(scores: Scores, against: Scores, style: Style) -> list[str]:
+    """Return a table per dataset that compares with published accuracies, and what its numbers are."""
+    found = compare(scores, against)
+    parts = []
+    for dataset in scores.datasets:
+        grid = Grid(["method", "ours", "published", "difference", "p", "p (Holm)", "significant"])
+        for method in scores.methods:
+            if (dataset, method) in scores.cells:
+                ours = f"{100 * scores.mean(dataset, method):.2f}"
+                grid.rows.append([method, *_compared(found.get((dataset, method)), ours)])
+        total = _total([row for cell, row in found.items() if cell[0] == dataset])
+        parts += [style.heading(f"{dataset}, beside published accuracies"), style.grid(grid), style.notes([total])]
+    note = (
+        "Means in percent over the seeds that both have, and their difference; p from two-sided paired t-tests over "
+        f"these seeds, adjusted by Holm's procedure for all {len(found)} compared cells; above and below mark those "
+        f"that differ at 5 % after it. {MISSING} stands where nothing is published or too few seeds are common."
+    )
+    return [*parts, style.notes([note])]
+
+
+def _compared(row: Comparison | None, ours: str) -> list[str]:
+    if row is None:
+        return [ours, MISSING, MISSING, MISSING, MISSING, ""]
+    mark = ("above" if row.difference > 0 else "below") if row.significant else ""
+    means = [f"{100 * row.ours:.2f}", f"{100 * row.theirs:.2f}", _signed(row.difference)]
+    return [*means, _p(row.p), _p(row.p_holm), mark]
+
+
+def _total(rows: Sequence[Comparison]) -> str:
+    if not rows:
+        return "Nothing is published for these cells."
+    mean = math.fsum(row.difference for row in rows) / len(rows)
+    shown = [_signed(row.difference) for row in rows]
+    above, below = sum(text.startswith("+") for text in shown), sum(text.startswith("−") for text in shown)
+    cells = f"{len(rows)} compared cell{'s' * (len(rows) != 1)}"
+    significant = sum(row.significant for row in rows)
+    return f"Mean difference over {cells}: {_signed(mean)}; {above} above, {below} below, {significant} significant."
+
+
+def _signed(share: float) -> str:
+    text = f"{100 * share:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", "−")
+
+
+def _p(p: float, equals: str = "") -> str:
+    if math.isnan(p):
+        return MISSING
+    return "< 0.001" if p < 0.001 else f"{equals}{p:.3f}"
+
+
+def _render_csv(scores: Scores, against: Scores | None) -> str:
+    published = None if against is None else compare(scores, against)
+    best, average = _best(scores), ranks(scores).average
+    records = {method: wins_ties_losses(scores, method) for method in scores.methods}
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    header = ["dataset", "method", "seeds", "mean", "std", "best", "wins", "ties", "losses", "average_rank"]
+    writer.writerow(header + (["published", "difference", "p", "p_holm"] if published is not None else []))
+    for cell, seeds in scores.cells.items():
+        numbers = [_digits(100 * scores.mean(*cell)), _digits(100 * scores.spread(*cell)), int(cell in best)]
+        row = [*map(_defuse, cell), len(seeds), *numbers, *records[cell[1]], _digits(average.get(cell[1], math.nan))]
+        if published is not None:
+            other = published.get(cell)
+            facts = (100 * other.theirs, 100 * other.difference, other.p, other.p_holm) if other else (math.nan,) * 4
+            row += map(_digits, facts)
+        writer.writerow(row)
+    return file.getvalue()
+
+
+def _digits(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6g}"
+
+
+def _defuse(text: str) -> str:
+    """Keep spreadsheets from taking text for a formula."""
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+
+
+def _escape_markdown(text: str) -> str:
+    """Use entities where a backslash does not work everywhere: in tables, in HTML and in dialects."""
+    marks = {mark: f"\\{mark}" for mark in "\\*_`[]#"} | {mark: f"&#{ord(mark)};" for mark in "|~$"}
+    marks |= {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+    escaped = "".join(marks.get(letter, letter) for letter in text)
+    return re.sub(r"://|www\.", lambda link: f"&#{ord(link[0][0])};{link[0][1:]}", escaped, flags=re.IGNORECASE)
+
+
+def _escape_latex(text: str) -> str:
+    marks = {mark: f"\\{mark}" for mark in "&%$#_{}"} | {"±": r"$\pm$", "−": "$-$", "–": "--"}
+    marks |= {mark: f"{{{mark}}}" for mark in "[]*"}  # which would be arguments of the \\ before them
+    names = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+    marks |= {mark: f"\\text{name}{{}}" for mark, name in names.items()}
+    return "".join(marks.get(letter, letter) for letter in text)
+
+
+def _lines(grid: Grid, escape: Callable[[str], str], best: str, other: str = "{}") -> list[list[str]]:
+    """Return header and rows, escaped, with the best cells and the others of their columns marked."""
+    starred = {column for _, column in grid.best}
+    lines = [[(other if j in starred else "{}").format(escape(text)) for j, text in enumerate(grid.header)]]
+    for i, row in enumerate(grid.rows):
+        marks = [best if (i, j) in grid.best else other if j in starred else "{}" for j in range(len(row))]
+        lines.append([mark.format(escape(text)) for mark, text in zip(marks, row, strict=True)])
+    return lines
+
+
+def _write_text(grid: Grid) -> str:
+    """Align the columns; where a line would be too long, start another block with the first column again."""
+    lines = _lines(grid, str, "{}*", "{} ")
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    blocks: list[list[int]] = []
+    for j in range(1, len(widths)):
+        if not blocks or sum(widths[k] + 2 for k in blocks[-1]) + widths[j] > WIDTH:
+            blocks.append([0])
+        blocks[-1].append(j)
+    return "\n\n".join("\n".join(_align(line, widths, block) for line in lines) for block in blocks)
+
+
+def _align(line: list[str], widths: list[int], columns: list[int]) -> str:
+    padding = [" " * (widths[j] - _width(line[j])) for j in columns]
+    texts = [space + line[j] if j else line[j] + space for j, space in zip(columns, padding, strict=True)]
+    return "  ".join(texts).rstrip()
+
+
+def _width(text: str) -> int:
+    """Columns that a terminal takes for a text."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
+
+
+def _write_markdown(grid: Grid) -> str:
+    header, *rows = _lines(grid, _escape_markdown, "**{}**")
+    rule = [":---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *rows))
+
+
+def _write_latex(grid: Grid) -> str:
+    header, *rows = [" & ".join(line) + r" \\" for line in _lines(grid, _escape_latex, r"\textbf{{{}}}")]
+    begin = rf"\noindent\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}"
+    return "\n".join([begin, r"\toprule", header, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"])
+
+
+def _note_text(notes: list[str]) -> str:
+    wrap = textwrap.TextWrapper(WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False)
+    return "\n".join(map(wrap.fill, notes))
+
+
+def _note_latex(notes: list[str]) -> str:
+    return "\n".join([r"\begin{itemize}", *(rf"\item {_escape_latex(note)}" for note in notes), r"\end{itemize}"])
+
+
+STYLES = {
+    "text": Style(
+        str,
+        _write_text,
+        _note_text,
+        "The best mean of a dataset has a *.",
+    ),
+    "markdown": Style(
+        lambda text: f"**{_escape_markdown(text)}**",
+        _write_markdown,
+        lambda notes: "\n".join(f"- {_escape_markdown(note)}" for note in notes),
+        "The best mean of a dataset is bold.",
+    ),
+    "latex": Style(
+        lambda text: rf"\noindent\textbf{{{_escape_latex(text)}}}",
+        _write_latex,
+        _note_latex,
+        "The best mean of a dataset is bold.",
+    ),
+}

@@ -1,0 +1,154 @@
+import dataclasses
+
+import pytest
+
+from candidly.bench.spec import CLEANERS, SUITES, Spec, parse_seeds, read_spec
+from candidly.cleaning import Clsp, Conformal, Random
+from candidly.methods import METHODS, Cc, Pop, Proden
+from candidly.recipe import RECIPES
+
+
+def spec(**changes):
+    return Spec(**({"datasets": ("lost",), "methods": ("proden",)} | changes))
+
+
+def test_every_method_has_every_cleaner():
+    one = spec(methods=tuple(METHODS), cleaners=("none", "conf", "clsp"))
+    assert len(one.combinations()) == 3 * len(METHODS)
+    assert {"proden", "conf+proden", "clsp+crosel"} <= set(one.combinations())
+
+
+def test_a_method_that_names_its_cleaner_is_taken_as_it_is():
+    one = spec(methods=("conf+cc", "proden", "conf+proden"), cleaners=("none", "conf"))
+    assert one.combinations() == ("conf+cc", "proden", "conf+proden")
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "cleaner"),
+    [
+        ("cc", Cc(), None),
+        ("conf+cc", Cc(), Conformal.published()),
+        ("conf+proden (no correction)", Proden(), Conformal.published(correction=False)),
+        ("clsp+pop", Pop(), Clsp()),
+        ("revocable+proden", Proden(), Conformal()),
+        ("algorithm1+proden", Proden(), Conformal.algorithm1()),
+        ("random+proden", Proden(), Random(Conformal())),
+    ],
+)
+def test_names_stand_for(name, method, cleaner):
+    assert spec(methods=(name,)).parts(name) == (method, cleaner)
+
+
+def test_own_parts():
+    own = {"strict": Conformal(alpha=0.2), "slow-pop": Pop(start=50)}
+    one = spec(methods=("strict+slow-pop", "strict+cc", "conf+slow-pop"), own=own)
+    assert one.parts("strict+slow-pop") == (own["slow-pop"], own["strict"])
+    assert one.parts("conf+slow-pop") == (own["slow-pop"], CLEANERS["conf"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": ("prodne",)}, "unknown method 'prodne'; known are proden, rc"),
+        ({"methods": ("conf+",)}, "unknown method"),
+        ({"methods": ("cnof+proden",)}, "unknown cleaner 'cnof' in 'cnof\\+proden'; known are conf"),
+        ({"methods": ("clsp+proden (no correction)",)}, "unknown cleaner 'clsp \\(no correction\\)'"),
+        ({"methods": ("proden (no correction)",)}, "unknown cleaner"),
+        ({"cleaners": ("cnof",)}, "unknown cleaner"),
+        ({"methods": ()}, "methods is \\(\\); name at least one"),
+        ({"datasets": "lost,,"}, "datasets is 'lost,,'"),
+        ({"seeds": ()}, "give integers of at least 0"),
+        ({"seeds": (0, 0)}, "one of them twice"),
+        ({"seeds": (-1,)}, "at least 0"),
+        ({"inits": 0}, "inits is 0"),
+        ({"protocol": "uai"}, "unknown protocol 'uai'; use one of default, uai2025"),
+        ({"recipe": "fast"}, "unknown recipe 'fast'"),
+        ({"own": {"mine": 3}}, "own\\['mine'\\] is 3"),
+        ({"own": {"a+b": Proden()}}, "'a\\+b' cannot name"),
+    ],
+)
+def test_refuses(changes, message):
+    with pytest.raises(ValueError, match=message):
+        spec(**changes)
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0-4", (0, 1, 2, 3, 4)), ("3", (3,)), ("7, 1-2", (7, 1, 2))])
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "4-0", "a", "1-", "0-99999999", "1.5", "-1", "0-4-8"])
+def test_bad_seeds(text):
+    with pytest.raises(ValueError, match="seeds is"):
+        parse_seeds(text)
+
+
+def write(tmp_path, text):
+    path = tmp_path / "spec.toml"
+    path.write_text(text)
+    return path
+
+
+def test_toml(tmp_path):
+    path = write(
+        tmp_path,
+        """
+        datasets = ["lost", "digits+uniform-0.3"]
+        methods = ["proden", "strict+patient"]
+        seeds = "0-2"
+        inits = 2
+        protocol = "uai2025"
+        [recipe]
+        name = "short"
+        epochs = 3
+        [own.strict]
+        kind = "conformal"
+        alpha = 0.02
+        [own.patient]
+        kind = "pop"
+        start = 40
+        """,
+    )
+    assert read_spec(path) == Spec(
+        ("lost", "digits+uniform-0.3"),
+        ("proden", "strict+patient"),
+        seeds=(0, 1, 2),
+        inits=2,
+        protocol="uai2025",
+        recipe=dataclasses.replace(RECIPES["uai2025"], name="short", epochs=3),
+        own={"strict": Conformal(alpha=0.02), "patient": Pop(start=40)},
+    )
+
+
+def test_toml_suite(tmp_path):
+    one = read_spec(write(tmp_path, 'suite = "uai2025-realworld"\ndatasets = ["lost"]\nrecipe = "quick"'))
+    assert one.datasets == ("lost",)
+    assert one.protocol == "uai2025"
+    assert len(one.methods) == 18
+    assert one.recipe == RECIPES["quick"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("datasets = [", "spec.toml: "),
+        ('methods = ["proden"]', "datasets"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\nseed = 3', "unknown key 'seed'; known are datasets, methods"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\n[recipe]\nepoch = 3', "recipe has the unknown key 'epoch'"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\n[own.x]\nkind = "cleaner"', "kind of own.x is 'cleaner'"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\n[own.x]\nalpha = 1', "kind of own.x is None"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\n[own.x]\nkind = "conformal"\nalfa = 1', "unknown key 'alfa'"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\nown = 3', "own is 3; make it a table"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\n[own]\nx = "conformal"', "own.x is 'conformal'; make it a table"),
+        ('suite = "uai2024"', "suite is 'uai2024'; use one of uai2025-realworld"),
+    ],
+)
+def test_toml_refuses(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_spec(write(tmp_path, text))
+
+
+def test_suites_are_the_papers():
+    sizes = {name: (len(Spec(**suite).datasets), len(Spec(**suite).combinations())) for name, suite in SUITES.items()}
+    assert sizes == {"uai2025-realworld": (6, 18), "uai2025-images": (6, 18), "uai2025-ablation": (12, 3)}
+    assert {suite["protocol"] for suite in SUITES.values()} == {"uai2025"}
