@@ -4,6 +4,7 @@ import re
 import pytest
 
 from candidly import cli
+from candidly.data import REGISTRY
 from candidly.methods import METHODS
 from candidly.recipe import RECIPES
 
@@ -35,3 +36,97 @@ def test_demo_reports_all_four_combinations(capsys, monkeypatch):
     assert (kept["PRODEN"], removed["PRODEN"]) == (100, 0)
     assert 70 < kept["Conf+PRODEN"] < 100
     assert removed["Conf+PRODEN"] > 30
+
+
+SMALL = ["--methods", "proden,conf+proden", "--seeds", "0-1", "--epochs", "2", "--device", "cpu"]
+
+
+@pytest.fixture
+def runs(tmp_path, capsys):
+    cli.main(["bench", "--datasets", "digits+uniform-0.3", *SMALL, "--out", str(tmp_path / "runs")])
+    assert "2 runs done, 0 were done before, 0 failed." in capsys.readouterr().out
+    return tmp_path / "runs"
+
+
+def refused(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(list(arguments))
+    assert stop.value.code
+    return str(stop.value.code) + capsys.readouterr().err
+
+
+def test_bench_and_table(runs, capsys, tmp_path):
+    cli.main(["bench", "--datasets", "digits+uniform-0.3", *SMALL, "--out", str(runs)])
+    assert "0 runs done, 2 were done before" in capsys.readouterr().out
+    cli.main(["table", str(runs)])
+    assert re.search(r"^conf\+proden +\d\d\.\d\d ± \d", capsys.readouterr().out, re.MULTILINE)
+    cli.main(["table", str(runs), "--style", "csv", "--split", "train"])
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.startswith("dataset,method,seeds,mean")
+    assert len(lines) == 2
+
+    page = tmp_path / "page.md"
+    page.write_text("# Mine\n<!-- begin candidly table -->\n<!-- end candidly table -->\n")
+    published = tmp_path / "published.csv"
+    published.write_text("method,dataset,seed,test_accuracy\n" + "proden,digits+uniform-0.3,0,0.5\n")
+    cli.main(["table", str(runs), "--into", str(page), "--against", str(published)])
+    assert capsys.readouterr().out == ""
+    assert "| proden |" in page.read_text()
+    assert "50.00" in page.read_text()
+
+
+def test_bench_takes_a_file_and_overrides_it(tmp_path, capsys):
+    spec = tmp_path / "spec.toml"
+    spec.write_text('datasets = ["digits+uniform-0.3"]\nmethods = ["proden", "cc", "rc"]\nseeds = [0]\n')
+    cli.main(
+        ["bench", str(spec), "--methods", "cc", "--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    )
+    assert "[1/1] digits+uniform-0.3 cc: test accuracy" in capsys.readouterr().out
+
+
+def test_bench_runs_a_suite_and_reports_what_is_missing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CANDIDLY_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["bench", "--suite", "uai2025-realworld", "--out", str(tmp_path / "runs")])
+    assert stop.value.code == 1
+    out = capsys.readouterr().out
+    assert "0 runs done, 0 were done before, 6 failed" in out
+    assert "yahoo-news.mat was not found" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say what to run"),
+        (["--datasets", "digits"], "say what to run"),
+        (["--suite", "uai2024"], "unknown suite 'uai2024'; use one of uai2025-realworld"),
+        (["spec.toml", "--suite", "uai2025-images"], "both a file and a suite"),
+        (["nothing.toml"], "nothing.toml"),
+        (["--datasets", "digits", "--methods", "prodne"], "unknown method 'prodne'"),
+        (["--datasets", "digits", "--methods", "proden", "--seeds", "4-0"], "seeds is '4-0'"),
+        (["--datasets", "digits", "--methods", "proden", "--jobs", "0"], "jobs is 0"),
+    ],
+)
+def test_bench_refuses_in_one_line(capsys, arguments, message):
+    text = refused(capsys, "bench", *arguments)
+    assert message in text
+    assert "Traceback" not in text
+
+
+def test_table_refuses_in_one_line(capsys, tmp_path):
+    assert f"{tmp_path / 'nothing'} does not exist" in refused(capsys, "table", str(tmp_path / "nothing"))
+    assert "no test accuracies under" in refused(capsys, "table", str(tmp_path))
+
+
+def test_datasets(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CANDIDLY_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cli.main(["datasets"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(REGISTRY)
+    cli.main(["datasets", "digits"])
+    out = capsys.readouterr().out
+    assert "1797 rows" in out
+    assert "licence: " in out
+    assert "soccer.mat was not found" in refused(capsys, "datasets", "soccer")

@@ -1,0 +1,34 @@
+"""The page of results is what `candidly table` makes of the committed summaries."""
+
+from pathlib import Path
+
+import pytest
+
+from candidly.bench import read_spec
+from candidly.bench.scores import read, read_csv
+from candidly.bench.table import BEGIN, END, render
+
+ROOT = Path(__file__).parents[2]
+SUMMARIES = ROOT / "benchmarks" / "results" / "uai2025"
+
+
+def made():
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    return text.partition(BEGIN)[2].partition(END)[0].strip()
+
+
+def test_the_main_table_is_up_to_date():
+    assert made().startswith(render(read(SUMMARIES), style="markdown").strip())
+
+
+def test_the_comparison_is_up_to_date():
+    published = ROOT.parent / "shared" / "published.csv"
+    if not published.is_file():
+        pytest.skip("the published accuracies are not beside the repository")
+    assert made() == render(read(SUMMARIES), style="markdown", against=read_csv(published)).strip()
+
+
+def test_every_run_of_the_spec_is_there():
+    spec, scores = read_spec(ROOT / "benchmarks" / "uai2025.toml"), read(SUMMARIES)
+    assert set(scores.cells) == {(dataset, method) for dataset in spec.datasets for method in spec.combinations()}
+    assert all(tuple(seeds) == spec.seeds for seeds in scores.cells.values())
