@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from candidly import store
-from candidly.candidates import Candidates, check, encode, read
+from candidly.candidates import Candidates, check, encode
 
 MATRIX = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 1]], dtype=bool)
 NAMES = [("a", "b"), ("b",), ("a", "c")]
@@ -216,7 +216,6 @@ def test_frozen_sets_come_back(shape, tmp_path):
     assert again == S
     assert again.matrix.dtype == bool
     assert again.digest == S.digest
-    assert read(tmp_path) == (S, {})
 
 
 def test_names_and_facts_survive(tmp_path):
@@ -224,12 +223,12 @@ def test_names_and_facts_survive(tmp_path):
     facts = {"made": "uniform", "numbers": [0.1, 2], "nested": {"y": None}}
     S.save(tmp_path / "new" / "folder", facts, stem="sets")
     assert sorted(path.suffix for path in (tmp_path / "new" / "folder").iterdir()) == [".json", ".safetensors"]
-    found, kept = read(tmp_path / "new" / "folder", stem="sets")
+    found = Candidates.load(tmp_path / "new" / "folder", stem="sets")
     assert found.classes == ('ä|b "\n', 7, "7")
     assert [type(name) for name in found.classes] == [str, int, str]
-    assert kept == facts
+    assert store.read(tmp_path / "new" / "folder", stem="sets")[1]["facts"] == facts
     S.save(str(tmp_path / "new" / "folder"), stem="sets")
-    assert read(tmp_path / "new" / "folder", stem="sets")[1] == {}
+    assert store.read(tmp_path / "new" / "folder", stem="sets")[1]["facts"] == {}
 
 
 def test_frozen_sets_take_a_bit_each(tmp_path):
@@ -283,11 +282,17 @@ def test_damaged_or_changed_sets_are_refused(tmp_path):
     encode(NAMES).save(tmp_path)
     index = tmp_path / "candidates.json"
     original = index.read_text()
-    for key, value in (("classes", ["a", "c", "b"]), ("rows", 2), ("digest", "0" * 16)):
+    for key, value in (("classes", ["a", "c", "b"]), ("rows", 2), ("rows", 10**9), ("digest", "0" * 16)):
         changed = json.loads(original)
         changed["facts"][key] = value
         index.write_text(json.dumps(changed))
-        with pytest.raises(ValueError, match="were changed: the digest is not"):
+        with pytest.raises(ValueError, match="sets or class names .* were changed"):
+            Candidates.load(tmp_path)
+    for key, value in (("classes", 5), ("rows", None), ("rows", -1), ("rows", "3")):
+        changed = json.loads(original)
+        changed["facts"][key] = value
+        index.write_text(json.dumps(changed))
+        with pytest.raises(ValueError, match="holds no candidates under 'candidates'"):
             Candidates.load(tmp_path)
     index.write_text(original)
     tensors = next(tmp_path.glob("*.safetensors"))

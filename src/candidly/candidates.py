@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Candidates", "check", "encode", "read"]
+__all__ = ["Candidates", "check", "encode"]
 
 Folder = str | os.PathLike[str]
 
@@ -160,7 +160,7 @@ class Candidates:
         folder : path
             Created if missing; what was saved there under the same stem is replaced.
         facts : mapping, optional
-            How the sets were made, in JSON types; `read` returns them.
+            How the sets were made, in JSON types, for whoever reads the JSON file.
         stem : str, default "candidates"
             First part of the two file names.
 
@@ -189,42 +189,29 @@ class Candidates:
 
     @classmethod
     def load(cls, folder: Folder, *, stem: str = "candidates") -> "Candidates":
-        """Return the candidates that `save` froze; files that were damaged or changed are refused."""
-        return read(folder, stem=stem)[0]
+        """Return the candidates that `save` froze.
 
+        Raises
+        ------
+        FileNotFoundError
+            If there are none.
+        ValueError
+            If the files hold something else, or the sets or class names were changed.
+        """
+        from candidly import store
 
-def read(folder: Folder, *, stem: str = "candidates") -> tuple[Candidates, dict[str, Any]]:
-    """Return the candidates and facts that `Candidates.save` froze; files that were damaged or changed are refused.
-
-    Parameters
-    ----------
-    folder, stem
-        As given to `Candidates.save`.
-
-    Returns
-    -------
-    candidates : Candidates
-    facts : dict
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     digest = encode([["cat", "dog"], ["dog"]]).save(folder, {"source": "zoo"})
-    ...     S, facts = read(folder)
-    >>> S.decode(), facts
-    ([('cat', 'dog'), ('dog',)], {'source': 'zoo'})
-    """
-    from candidly import store
-
-    tensors, saved = store.read(folder, stem=stem)
-    if tensors.keys() != {"bits"} or saved.keys() != {"rows", "classes", "digest", "facts"}:
-        raise ValueError(f"{folder} holds no candidates under {stem!r}; pass the folder and stem given to save(...)")
-    rows, classes, bits = saved["rows"], tuple(saved["classes"]), tensors["bits"].numpy()
-    if _digest(rows, classes, bits) != saved["digest"]:
-        raise ValueError(f"class names in {folder} were changed: the digest is not {saved['digest']}; restore a copy")
-    matrix = np.unpackbits(bits, count=rows * len(classes)).view(np.bool_).reshape(rows, -1)
-    return Candidates(matrix, classes), saved["facts"]
+        tensors, saved = store.read(folder, stem=stem)
+        rows, classes, bits = saved.get("rows"), saved.get("classes"), tensors.get("bits")
+        if not (isinstance(rows, int) and rows > 0 and isinstance(classes, list) and bits is not None):
+            raise ValueError(
+                f"{folder} holds no candidates under {stem!r}; pass the folder and stem given to save(...)"
+            )
+        packed: NDArray[Any] = bits.numpy()
+        intact = packed.dtype == np.uint8 and packed.size == -(-rows * len(classes) // 8)
+        if not intact or _digest(rows, tuple(classes), packed) != saved.get("digest"):
+            raise ValueError(f"sets or class names in {folder} were changed; restore a copy or save them again")
+        matrix = np.unpackbits(packed, count=rows * len(classes)).view(np.bool_).reshape(rows, -1)
+        return cls(matrix, tuple(classes))
 
 
 def _digest(rows: int, classes: tuple[Hashable, ...], bits: NDArray[np.uint8]) -> str:

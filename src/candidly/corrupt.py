@@ -31,7 +31,7 @@ labels, u_j = g_j(x) at the wrong labels and 0 at the true one, u ← u / max_j 
 - ``rate=r``, their experiments (r = 0.8): P_j = min(1, r·u_j / mean_j u), the mean over all C entries. Elsewhere in the
   field r = 0.4, and 0.04 for 100 or more classes.
 
-Deviation: a row whose wrong labels all have probability 0 gets no wrong label, where the formula would be 0/0.
+Deviation: where all wrong labels have probability 0, none is added (the published code: up to 1e-10, dividing by 1).
 
 **Long-tailed** (`long_tailed`; the exponential profile of Cui et al., CVPR 2019) makes no sets but chooses rows: class
 c keeps n_max·ρ^(c/(C−1)) of them, n_max the size of the largest class. Any of the generators then takes y[rows].

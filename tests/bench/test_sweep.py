@@ -7,8 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from candidly.bench import Spec, sweep
+from candidly.bench import Spec, sets, sweep
 from candidly.bench.__main__ import main
+from candidly.bench.run import Run
 from candidly.data import load
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine import fit
@@ -115,12 +116,9 @@ def test_done_runs_are_skipped(swept, table):
 )
 def test_another_configuration_is_another_run(swept, table, change):
     spec, out, _ = swept
-    from candidly.bench import sets
-    from candidly.bench.run import Run
-
     dataset = sets.load(str(table), out)
-    one = Run.of(spec, dataset, str(table), "proden", out)
-    other = Run.of(spec_of(table, **({"inits": 2} | change)), dataset, str(table), "proden", out)
+    one = Run.all_of(spec, dataset, str(table), out)[0]
+    other = Run.all_of(spec_of(table, **({"inits": 2} | change)), dataset, str(table), out)[0]
     assert one.done
     assert one.folder != other.folder
     assert not other.done

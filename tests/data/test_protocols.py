@@ -116,8 +116,18 @@ def test_colour_images_are_standardised_over_the_training_images(name):
     np.testing.assert_array_equal(PROTOCOLS[name].prepare(other).X[:5], prepared.X[:5])
 
 
+def test_without_a_publishers_split_no_row_reaches_another():
+    raw = images((7, 3, 4, 4))
+    np.testing.assert_allclose(scale_images(raw).X, raw.X / 255, rtol=1e-6)
+
+
+def test_uai2025_takes_a_matrix():
+    with pytest.raises(ValueError, match="has shape"):
+        uai2025(replace(images((7, 3, 4, 4)), X=np.zeros((7, 3, 4, 4))))
+
+
 def test_a_constant_channel_stays_finite():
-    raw = replace(images((3, 3, 2, 2)), X=np.zeros((3, 3, 2, 2), np.uint8))
+    raw = replace(images((3, 3, 2, 2), num_train=2), X=np.zeros((3, 3, 2, 2), np.uint8))
     assert (scale_images(raw).X == 0).all()
 
 

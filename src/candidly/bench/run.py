@@ -62,21 +62,23 @@ class Run:
     folder: Path
 
     @classmethod
-    def of(cls, spec: Spec, dataset: Dataset, source: str, method: str, out: Path) -> "Run":
-        """Resolve the configuration of a spec's method on a dataset, which `source` names in the spec."""
-        part, cleaner = spec.parts(method)
-        config = {
+    def all_of(cls, spec: Spec, dataset: Dataset, source: str, out: Path) -> "list[Run]":
+        """Resolve the configurations of a spec's methods on a dataset, which `source` names in the spec."""
+        shared = {
             "dataset": {"name": dataset.name, "content": fingerprint(dataset)},
-            "name": method,
-            "method": describe(part),
-            "cleaner": None if cleaner is None else describe(cleaner),
             "seeds": list(spec.seeds),
             "inits": spec.inits,
             "protocol": spec.protocol,
             "recipe": dataclasses.asdict(spec.recipe),
         }
-        slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name}-{method}".lower()).strip("-")
-        return cls(source, method, config, out / f"{slug}-{store.digest(config)}")
+        runs = []
+        for name in spec.combinations():
+            method, cleaner = spec.parts(name)
+            config = shared | {"name": name, "method": describe(method)}
+            config["cleaner"] = None if cleaner is None else describe(cleaner)
+            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name}-{name}".lower()).strip("-")
+            runs.append(cls(source, name, config, out / f"{slug}-{store.digest(config)}"))
+        return runs
 
     @property
     def done(self) -> bool:

@@ -116,7 +116,7 @@ def _resolve(spec: Spec, out: Path, root: str | None, download: bool, device: st
         except (OSError, ValueError) as error:
             failed[name] = str(error)
         else:
-            runs += [Run.of(spec, dataset, name, method, out) for method in spec.combinations()]
+            runs += Run.all_of(spec, dataset, name, out)
     return runs, failed
 
 

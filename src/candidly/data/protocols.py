@@ -8,8 +8,8 @@ A `Protocol` says how; `PROTOCOLS` has two of them:
   Cleaning*, UAI 2025, did, so that results pair with the published ones, seed by seed and row by row. It is for that
   only: the classes of real-world datasets are chosen with the true labels, and the scaling sees the test rows.
 
-Both take the publisher's split where there is one. Both divide images by 255, flatten grey ones, and give each channel
-of colour ones mean 0 and standard deviation 1 over the training images.
+Both take the publisher's split where there is one. Both divide images by 255, flatten grey ones and, where the publisher
+split them, give each channel of colour ones mean 0 and standard deviation 1 over the training images.
 """
 
 from collections.abc import Callable
@@ -86,11 +86,16 @@ def default_split(n: int, seed: int) -> tuple[Rows, Rows]:
 
 
 def scale_images(dataset: Dataset) -> Dataset:
-    """Divide images by 255; flatten grey ones, standardise the channels of colour ones over the training images."""
+    """Divide images by 255; flatten grey ones, standardise the channels of colour ones over the training images.
+
+    Where the publisher fixed no training images, channels are left as they are: each run has others.
+    """
     X = dataset.X.astype(np.float32)
     X /= 255
     if X.ndim == 3:
         return replace(dataset, X=X.reshape(len(X), -1))
+    if dataset.num_train is None:
+        return replace(dataset, X=X)
     train = X[: dataset.num_train]
     mean = train.mean(axis=(0, 2, 3), dtype=np.float64, keepdims=True)
     spread = train.std(axis=(0, 2, 3), dtype=np.float64, keepdims=True)
@@ -122,6 +127,10 @@ def uai2025(dataset: Dataset) -> Dataset:
     """
     if dataset.X.dtype == np.uint8:
         return scale_images(dataset)
+    if dataset.X.ndim != 2:
+        raise ValueError(
+            f"X of {dataset.name!r} has shape {dataset.X.shape}; uai2025 takes a matrix, or images of bytes"
+        )
     if dataset.y is None:
         raise ValueError(f"dataset {dataset.name!r} has no true labels, but uai2025 chooses classes by them; set its y")
 
