@@ -286,7 +286,7 @@ def test_damaged_or_changed_sets_are_refused(tmp_path):
         changed = json.loads(original)
         changed["facts"][key] = value
         index.write_text(json.dumps(changed))
-        with pytest.raises(ValueError, match="sets or class names .* were changed"):
+        with pytest.raises(ValueError, match="sets or class names in "):
             Candidates.load(tmp_path)
     for key, value in (("classes", 5), ("rows", None), ("rows", -1), ("rows", "3")):
         changed = json.loads(original)

@@ -44,7 +44,7 @@ SMALL = ["--methods", "proden,conf+proden", "--seeds", "0-1", "--epochs", "2", "
 @pytest.fixture
 def runs(tmp_path, capsys):
     cli.main(["bench", "--datasets", "digits+uniform-0.3", *SMALL, "--out", str(tmp_path / "runs")])
-    assert "2 runs done, 0 were done before, 0 failed." in capsys.readouterr().out
+    assert "runs: 2 done, 0 done before, 0 failed" in capsys.readouterr().out
     return tmp_path / "runs"
 
 
@@ -57,7 +57,7 @@ def refused(capsys, *arguments):
 
 def test_bench_and_table(runs, capsys, tmp_path):
     cli.main(["bench", "--datasets", "digits+uniform-0.3", *SMALL, "--out", str(runs)])
-    assert "0 runs done, 2 were done before" in capsys.readouterr().out
+    assert "runs: 0 done, 2 done before" in capsys.readouterr().out
     cli.main(["table", str(runs)])
     assert re.search(r"^conf\+proden +\d\d\.\d\d ± \d", capsys.readouterr().out, re.MULTILINE)
     cli.main(["table", str(runs), "--style", "csv", "--split", "train"])
@@ -91,7 +91,7 @@ def test_bench_runs_a_suite_and_reports_what_is_missing(tmp_path, capsys, monkey
         cli.main(["bench", "--suite", "uai2025-realworld", "--out", str(tmp_path / "runs")])
     assert stop.value.code == 1
     out = capsys.readouterr().out
-    assert "0 runs done, 0 were done before, 6 failed" in out
+    assert "runs: 0 done, 0 done before, 6 failed" in out
     assert "yahoo-news.mat was not found" in out
 
 

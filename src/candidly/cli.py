@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def bench(
     """Run experiments: every method on every dataset, all seeds of a run as one stacked fit.
 
     What is done is skipped, so a killed sweep goes on when it is called again. Say what to run with a TOML file, with a
-    suite, or with --datasets and --methods; the options below override the first two.
+    suite, or with --datasets and --methods; other options override what the first two say.
 
     Args:
         spec: A TOML file with the options below, and with settings of your own for methods and cleaners.
@@ -113,7 +114,7 @@ def bench(
         data: A folder with the datasets' files.
         download: Download datasets that are missing.
         device: Where to train: auto, cpu or cuda.
-        jobs: How many runs train at the same time.
+        jobs: How many runs train at the same time, each in a process with its share of the cores.
         retry_failed: Try again what failed before.
     """
     from candidly.bench import SUITES, Spec, read_spec, sweep
@@ -164,29 +165,41 @@ def table(
             "<!-- end candidly table -->", instead of printing.
     """
     from candidly.bench import diagram as diagrams
-    from candidly.bench import scores
+    from candidly.bench import read, read_csv
     from candidly.bench import table as tables
 
-    found = scores.read(folders, split=split)
-    published = None if against is None else scores.read_csv(against)
-    text = tables.render(found, style="markdown" if into else style, against=published)
+    if into is not None and style not in ("text", "markdown"):
+        raise ValueError(f"a page is written in Markdown, not in {style}; leave --style or --into out")
+    found = read(folders, split=split)
+    published = None if against is None else read_csv(against)
+    text = tables.render(found, style=style if into is None else "markdown", against=published)
+    if diagram is not None:
+        diagrams.draw(found, diagram)
     if into is None:
         print(text, end="")
     else:
         tables.insert(into, text)
-    if diagram is not None:
-        diagrams.draw(found, diagram)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line on `argv`, by default the process's own arguments."""
     description = f"candidly {candidly.__version__}: learning from ambiguous labels."
-    try:
-        status = app.cli(prog="candidly", description=description, args=argv)
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"candidly: {error}")
+    with warnings.catch_warnings():
+        warnings.showwarning = _show
+        try:
+            status = app.cli(prog="candidly", description=description, args=argv)
+        except BrokenPipeError:  # whoever read the output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        except KeyboardInterrupt:
+            print("candidly: interrupted; the same command goes on where runs are kept", file=sys.stderr)
+            status = 130
+        except (ImportError, OSError, ValueError) as error:
+            sys.exit(f"candidly: {error}")
     if status:
         sys.exit(status)
+
+
+def _show(message: Warning | str, *place: Any, **more: Any) -> None:
+    """Show a warning without the line of code that it comes from."""
+    print(f"candidly: {message}", file=sys.stderr)

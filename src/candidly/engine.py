@@ -267,7 +267,7 @@ def fit(
         training.resume(folder, config)
     cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=not deterministic, deterministic=deterministic)
     hidden = None if progress is None else not progress
-    bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden)
+    bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden, leave=None)
     with _current(place), cudnn, bar, _interruptible() as interrupted:
         while training.epoch < recipe.epochs:
             training.begin_epoch()
@@ -286,9 +286,16 @@ def fit(
 
 def find_device(device: str | torch.device) -> torch.device:
     """Return the device a name stands for; "auto" is CUDA where there is one."""
+    available = torch.cuda.is_available()
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+        return torch.device("cuda" if available else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"device is {device!r}; use 'auto', 'cpu' or 'cuda'") from None
+    if found.type == "cuda" and not available:
+        raise ValueError(f"device is {device!r}, but there is no CUDA device here; use 'auto' or 'cpu'")
+    return found
 
 
 def _check_arguments(method: Any, cleaner: Any, net: Any, graph: str, every: int) -> None:

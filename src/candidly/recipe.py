@@ -1,5 +1,6 @@
 """Recipes: how long and with which optimiser to train."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,6 +44,14 @@ class Recipe:
     weight_decay: float = 1e-4
 
     def __post_init__(self) -> None:
+        whole = [self.epochs] if self.batch_size is None else [self.epochs, self.batch_size]
+        if any(isinstance(number, bool) or not isinstance(number, int) for number in whole):
+            raise ValueError(f"epochs is {self.epochs!r} and batch_size {self.batch_size!r}; give whole numbers")
+        for name in ("max_lr", "weight_decay"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+                raise ValueError(f"{name} is {number!r}; give a finite number")
+            object.__setattr__(self, name, float(number))  # 1 and 1.0 are the same recipe
         if self.epochs < 1:
             raise ValueError(f"epochs is {self.epochs}; train for at least 1")
         if self.batch_size is not None and self.batch_size < 2:
@@ -52,7 +61,7 @@ class Recipe:
         if self.schedule not in ("one-cycle", "constant"):
             raise ValueError(f"schedule is {self.schedule!r}; use 'one-cycle' or 'constant'")
         if not self.max_lr > 0 or not self.weight_decay >= 0:
-            raise ValueError(f"max_lr is {self.max_lr} and weight_decay {self.weight_decay}; neither may be negative")
+            raise ValueError(f"max_lr is {self.max_lr} and weight_decay {self.weight_decay}; use a positive rate")
 
     def batch(self, sizes: list[int]) -> int:
         """Return the batch size for runs with so many training rows."""
@@ -65,6 +74,8 @@ RECIPES = {recipe.name: recipe for recipe in (Recipe("uai2025"), Recipe("quick",
 
 def find_recipe(recipe: Recipe | str) -> Recipe:
     """Return a recipe by its name."""
+    if not isinstance(recipe, Recipe | str):
+        raise ValueError(f"recipe is {recipe!r}; pass a Recipe or a name out of {', '.join(RECIPES)}")
     if isinstance(recipe, str) and recipe not in RECIPES:
         raise ValueError(f"unknown recipe {recipe!r}; use one of {', '.join(RECIPES)} or a Recipe")
     return RECIPES[recipe] if isinstance(recipe, str) else recipe

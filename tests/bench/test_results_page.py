@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from candidly.bench import read_spec
-from candidly.bench.scores import read, read_csv
+from candidly.bench import read, read_csv, read_spec
 from candidly.bench.table import BEGIN, END, render
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,6 @@ from candidly.candidates import Candidates
 from candidly.data import Dataset
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    sets.load.cache_clear()
-
-
 def split_toy(**changes):
     """A dataset of images whose publisher fixed the split: 40 training rows, 20 test rows."""
     y = np.arange(60) % 6
@@ -70,14 +65,12 @@ def test_sets_are_made_once(toy, tmp_path, monkeypatch):
     (folder,) = tmp_path.iterdir()
     assert Candidates.load(folder).classes == toy.classes
     monkeypatch.setattr(corrupt, "uniform", None)
-    sets.load.cache_clear()
     np.testing.assert_array_equal(sets.load("toy+uniform-0.3", tmp_path).S, first.S)
 
 
 def test_other_labels_get_other_sets(toy, tmp_path, monkeypatch):
     sets.load("toy+uniform-0.3", tmp_path)
     monkeypatch.setattr(data, "load", lambda name, root, download: split_toy(y=toy.y[::-1].copy()))
-    sets.load.cache_clear()
     sets.load("toy+uniform-0.3", tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -88,6 +81,35 @@ def test_default_sets(tmp_path):
     assert (plain.name, named.name) == ("digits", "digits+instance-dependent-0.4")
     np.testing.assert_array_equal(plain.S, named.S)
     assert 2 < plain.S.sum(1).mean() < 6
+
+
+def test_a_long_tail_alone_keeps_the_default_sets(tmp_path):
+    made = sets.load("digits+long-tailed-0.5", tmp_path, device="cpu")
+    assert made.name == "digits+long-tailed-0.5"
+    assert len(made.y) < 1797
+    assert made.S.sum(1).mean() > 2
+
+
+def test_damaged_sets_say_what_to_remove(toy, tmp_path):
+    sets.load("toy+uniform-0.3", tmp_path)
+    (folder,) = tmp_path.iterdir()
+    (folder / "candidates.json").write_text("{}")
+    with pytest.raises(ValueError, match=f"or remove {folder}, and the sets are made again"):
+        sets.load("toy+uniform-0.3", tmp_path)
+
+
+def test_names_of_files_may_hold_a_plus(table, tmp_path):
+    path = tmp_path / "a+b.csv"
+    path.write_text(table.read_text())
+    assert sets.load(str(path), tmp_path / "kept").name == "a+b"
+    assert sets.load(f"{path}+uniform-0.5", tmp_path / "kept").name == "a+b+uniform-0.5"
+
+
+def test_a_file_may_not_take_the_name_of_a_known_dataset(table, tmp_path):
+    path = tmp_path / "lost.csv"
+    path.write_text(table.read_text())
+    with pytest.raises(ValueError, match="would be called 'lost', as a known dataset; rename the file"):
+        sets.load(str(path), tmp_path / "kept")
 
 
 def test_a_file_keeps_its_sets(table, tmp_path):

@@ -39,6 +39,11 @@ def test_names_stand_for(name, method, cleaner):
     assert spec(methods=(name,)).parts(name) == (method, cleaner)
 
 
+def test_a_cleaners_suffix_goes_last():
+    one = spec(methods=("proden", "cc"), cleaners=("conf (no correction)",))
+    assert one.combinations() == ("conf+proden (no correction)", "conf+cc (no correction)")
+
+
 def test_own_parts():
     own = {"strict": Conformal(alpha=0.2), "slow-pop": Pop(start=50)}
     one = spec(methods=("strict+slow-pop", "strict+cc", "conf+slow-pop"), own=own)
@@ -57,9 +62,19 @@ def test_own_parts():
         ({"cleaners": ("cnof",)}, "unknown cleaner"),
         ({"methods": ()}, "methods is \\(\\); name at least one"),
         ({"datasets": "lost,,"}, "datasets is 'lost,,'"),
-        ({"seeds": ()}, "give integers of at least 0"),
+        ({"seeds": ()}, "give integers from 0"),
         ({"seeds": (0, 0)}, "one of them twice"),
-        ({"seeds": (-1,)}, "at least 0"),
+        ({"seeds": (-1,)}, "give integers from 0"),
+        ({"seeds": (True,)}, "give integers from 0"),
+        ({"seeds": (10**23,)}, "give integers from 0"),
+        ({"seeds": (0, 1000), "inits": 2}, "use seeds below 1000"),
+        ({"inits": 2.5}, "inits is 2.5"),
+        ({"inits": True}, "inits is True"),
+        ({"recipe": 3}, "recipe is 3; pass a Recipe"),
+        ({"datasets": 3}, "datasets is 3; give a list"),
+        ({"methods": ("conf+proden",), "cleaners": ("cnof",)}, "unknown cleaner 'cnof'"),
+        ({"own": {"proden": Pop()}}, "has the name of a known one"),
+        ({"own": {"none": Conformal()}}, "has the name of a known one"),
         ({"inits": 0}, "inits is 0"),
         ({"protocol": "uai"}, "unknown protocol 'uai'; use one of default, uai2025"),
         ({"recipe": "fast"}, "unknown recipe 'fast'"),
@@ -72,7 +87,7 @@ def test_refuses(changes, message):
         spec(**changes)
 
 
-@pytest.mark.parametrize(("text", "seeds"), [("0-4", (0, 1, 2, 3, 4)), ("3", (3,)), ("7, 1-2", (7, 1, 2))])
+@pytest.mark.parametrize(("text", "seeds"), [("0-4", (0, 1, 2, 3, 4)), ("3", (3,)), ("7, 1-2", (1, 2, 7))])
 def test_seeds(text, seeds):
     assert parse_seeds(text) == seeds
 
@@ -140,6 +155,10 @@ def test_toml_suite(tmp_path):
         ('datasets = ["lost"]\nmethods = ["proden"]\n[own.x]\nkind = "conformal"\nalfa = 1', "unknown key 'alfa'"),
         ('datasets = ["lost"]\nmethods = ["proden"]\nown = 3', "own is 3; make it a table"),
         ('datasets = ["lost"]\nmethods = ["proden"]\n[own]\nx = "conformal"', "own.x is 'conformal'; make it a table"),
+        ('suite = ["x"]', "suite is \\['x'\\]"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\n[own.x]\nkind = ["pop"]', "kind of own.x is"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\n[recipe]\nepochs = 2.5', "epochs is 2.5"),
+        ('datasets = ["lost"]\nmethods = ["proden"]\n[recipe]\nmax_lr = inf', "max_lr is inf"),
         ('suite = "uai2024"', "suite is 'uai2024'; use one of uai2025-realworld"),
     ],
 )

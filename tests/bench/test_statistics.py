@@ -255,3 +255,9 @@ def test_compare_adjusts_over_all_cells():
     theirs = Scores({(d, "cc"): seeds(0.7, 0.7, 0.7) for d in "abc"})
     p = 1 - math.sqrt(3 / 5)
     assert [row.p_holm for row in compare(ours, theirs).values()] == pytest.approx([3 * p] * 3)
+
+
+def test_training_rows_are_not_compared_with_test_rows():
+    train = Scores({("lost", "proden"): {0: 0.5}}, split="train")
+    with pytest.raises(ValueError, match="on train rows cannot be compared with those on test rows"):
+        compare(train, Scores({("lost", "proden"): {0: 0.5}}))

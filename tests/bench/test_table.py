@@ -234,7 +234,7 @@ def test_beside_published_numbers():
     assert lost[8] == "- Mean difference over 2 compared cells: −5.00; 0 above, 1 below, 1 significant."
     assert soccer[6].split() == ["conf+proden", "42.00", "41.00", "+1.00", "<", "0.001", "<", "0.001", "above"]
     assert soccer[8] == "- Mean difference over 1 compared cell: +1.00; 1 above, 0 below, 1 significant."
-    assert "for all 3 compared cells" in " ".join(text.split())
+    assert "for all 3 tests" in " ".join(text.split())
 
 
 def test_nothing_published():

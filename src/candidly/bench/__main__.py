@@ -18,10 +18,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--download", action="store_true", help="download datasets that are missing (needs pooch)")
     given = vars(parser.parse_args(argv))
     try:
-        spec = read_spec(given.pop("spec"))
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
-    outcome = sweep(spec, given.pop("out"), root=given.pop("data"), progress=True, **given)
+        outcome = sweep(read_spec(given.pop("spec")), given.pop("out"), root=given.pop("data"), progress=True, **given)
+    except (ImportError, OSError, ValueError) as error:
+        parser.exit(2, f"{error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "interrupted; the same command goes on\n")
     print(outcome)
     return 1 if outcome.failed else 0
 

@@ -4,18 +4,23 @@ A run's folder is named after the dataset, the method and a hash of its configur
 
 - ``summary.json``: the configuration, the metrics of every seed and initialisation, versions and machine;
 - ``predictions.parquet``: one line per row, seed and initialisation;
-- ``done``: the checksums of these two, written last; without it the folder counts for nothing;
-- ``failed.txt`` instead of all of them: the traceback of a run that failed.
+- ``done``: the checksums of these two, written last; a folder without it is run again;
+- ``failed.txt`` instead of all of them: why a run failed, and the traceback;
+- ``lock``: while it trains.
+
+The hash is of all that results depend on, except the versions of libraries and the device: the content of the dataset,
+the settings of method and cleaner, the code of those that are not this library's, seeds, protocol and recipe.
 """
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import platform
 import re
 import time
-from collections.abc import Iterator
+import traceback
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -29,16 +34,17 @@ from numpy.typing import NDArray
 
 import candidly
 from candidly import metrics, store
+from candidly.bench.collect import FORMAT
 from candidly.bench.sets import find_net, fingerprint
-from candidly.bench.spec import Spec
+from candidly.bench.spec import NEXT_INIT, Spec
+from candidly.cleaning import Cleaner
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows
 from candidly.engine import find_device, fit
+from candidly.methods import Method
 from candidly.model import Model, describe
 from candidly.problem import Problem
 
-FORMAT = 1
-_NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k, on the split of s
 _BLOCK = 2**24  # probabilities held at a time
 
 
@@ -48,15 +54,17 @@ class Run:
 
     Attributes
     ----------
-    dataset, method : str
-        Their names.
+    source : str
+        The dataset, as the spec names it.
+    method : str
+        The method's name.
     config : dict
         All that the results depend on, in JSON types.
     folder : Path
         Its name ends in a hash of `config`.
     """
 
-    dataset: str
+    source: str
     method: str
     config: dict[str, Any]
     folder: Path
@@ -64,31 +72,48 @@ class Run:
     @classmethod
     def all_of(cls, spec: Spec, dataset: Dataset, source: str, out: Path) -> "list[Run]":
         """Resolve the configurations of a spec's methods on a dataset, which `source` names in the spec."""
+        recipe = dataclasses.asdict(spec.recipe)
+        del recipe["name"]  # which changes nothing
         shared = {
             "dataset": {"name": dataset.name, "content": fingerprint(dataset)},
             "seeds": list(spec.seeds),
             "inits": spec.inits,
             "protocol": spec.protocol,
-            "recipe": dataclasses.asdict(spec.recipe),
+            "recipe": recipe,
         }
         runs = []
         for name in spec.combinations():
             method, cleaner = spec.parts(name)
-            config = shared | {"name": name, "method": describe(method)}
-            config["cleaner"] = None if cleaner is None else describe(cleaner)
-            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name}-{name}".lower()).strip("-")
+            parts = {"method": describe(method), "cleaner": None if cleaner is None else describe(cleaner)}
+            config = shared | parts | {"name": name, "code": [_code(part) for part in (method, cleaner)]}
+            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{name[:60]}".lower()).strip("-")
             runs.append(cls(source, name, config, out / f"{slug}-{store.digest(config)}"))
         return runs
 
     @property
+    def title(self) -> str:
+        """Dataset and method."""
+        return f"{self.config['dataset']['name']} {self.method}"
+
+    @property
     def done(self) -> bool:
         """Whether the results are complete."""
-        return (self.folder / "done").is_file()
+        return all((self.folder / name).is_file() for name in ("done", "summary.json", "predictions.parquet"))
 
     @property
     def failed(self) -> bool:
         """Whether it was tried and failed."""
         return (self.folder / "failed.txt").is_file()
+
+
+def _code(part: Method | Cleaner | None) -> str | None:
+    """Hash the source text of a class that is not this library's."""
+    if part is None or type(part).__module__.startswith("candidly."):
+        return None
+    try:
+        return hashlib.sha256(inspect.getsource(type(part)).encode()).hexdigest()[:16]
+    except (OSError, TypeError):  # typed into an interpreter
+        return None
 
 
 def execute(run: Run, spec: Spec, dataset: Dataset, device: str = "auto", progress: bool | None = None) -> None:
@@ -109,7 +134,7 @@ def execute(run: Run, spec: Spec, dataset: Dataset, device: str = "auto", progre
     standardise = protocol.standardise and dataset.X.dtype != np.uint8
     dataset = protocol.prepare(dataset)
     splits = [protocol.rows(dataset, seed) for seed in spec.seeds for _ in range(spec.inits)]
-    seeds = [seed + _NEXT_INIT * init for seed in spec.seeds for init in range(spec.inits)]
+    seeds = [seed + NEXT_INIT * init for seed in spec.seeds for init in range(spec.inits)]
     train = [rows for rows, _ in splits]
     problem = Problem.of(
         dataset.X, dataset.S, rows=train, seeds=seeds, classes=dataset.classes, standardise=standardise
@@ -130,6 +155,7 @@ def execute(run: Run, spec: Spec, dataset: Dataset, device: str = "auto", progre
         "classes": len(dataset.classes),
         "candidates": float(np.mean([dataset.S[rows].sum(axis=1).mean() for rows in train])),
         "metrics": {name: np.reshape(values, (-1, spec.inits)).tolist() for name, values in scores.items()},
+        "recipe": spec.recipe.name,
         "seconds": round(seconds, 2),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "config": run.config,
@@ -228,17 +254,18 @@ def _write(run: Run, summary: dict[str, Any], predictions: bytes) -> None:
         store.replace(run.folder / name, content)
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
     store.replace(run.folder / "done", sums.encode())
-    for path in _leftovers(run.folder):
-        path.unlink(missing_ok=True)
+    for leftover in (run.folder / "failed.txt", *run.folder.glob("*.tmp")):  # of attempts that failed or were killed
+        leftover.unlink(missing_ok=True)
 
 
-def fail(run: Run, trace: str) -> None:
-    """Keep the traceback of a run that failed."""
+def fail(run: Run, error: BaseException) -> None:
+    """Keep the reason and the traceback of a run that failed."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    store.replace(run.folder / "failed.txt", trace.encode())
+    trace = "".join(traceback.format_exception(error))
+    store.replace(run.folder / "failed.txt", f"{one_line(error)}\n\n{trace}".encode())
 
 
-def _leftovers(folder: Path) -> Iterator[Path]:
-    """Files of attempts that failed or were killed."""
-    yield folder / "failed.txt"
-    yield from folder.glob("*.tmp")
+def one_line(error: BaseException) -> str:
+    """Return an error's type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else '(no message)'}"

@@ -7,14 +7,13 @@ A name such as ``cifar10+long-tailed-0.01+uniform-0.1`` is a dataset and steps t
 - ``long-tailed-RHO``: fewer rows of the later classes.
 
 They are the functions of `candidly.corrupt`, applied to the training rows where the publisher fixed a split and to all
-rows otherwise. When no step is named, the paper's image datasets take the paper's candidate sets, and `digits` takes
+rows otherwise. When no step makes candidate sets, the paper's image datasets take the paper's, and `digits` takes
 instance-dependent ones.
 """
 
 import os
 import re
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly import corrupt, data, store
+from candidly.bench.lock import locked
 from candidly.candidates import Candidates
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import default
@@ -52,7 +52,6 @@ _STEPS = {
 }
 
 
-@lru_cache(maxsize=1)  # the runs of one dataset come one after the other
 def load(name: str, kept: Path, root: str | None = None, download: bool = False, device: str = "auto") -> Dataset:
     """Load a dataset with its candidate sets.
 
@@ -74,16 +73,19 @@ def load(name: str, kept: Path, root: str | None = None, download: bool = False,
     ...     load("digits+uniform-0.5", Path(folder))
     Dataset('digits+uniform-0.5': 1797 rows, 64 features, 10 classes, 5.47 candidates per row)
     """
-    base, *steps = [name] if os.path.exists(name) else name.split("+")
-    numbers = [_parse(step) for step in steps]  # refuse a misspelt step before anything is read
+    parts = name.split("+")
+    # A file's own name may hold a plus: the longest one that exists is meant.
+    files = [k for k in range(len(parts), 0, -1) if os.path.isfile("+".join(parts[:k]))]
+    k = files[0] if files else 1
+    base, steps = "+".join(parts[:k]), [_parse(step) for step in parts[k:]]
     dataset = data.load(base, root, download=download)
-    if steps:
-        dataset = replace(dataset, name="+".join([dataset.name, *steps]))
-    elif dataset.name in DEFAULT_STEPS and base == dataset.name:
-        numbers = [_parse(DEFAULT_STEPS[base])]
-    for step, values in numbers:
-        dataset = _apply(dataset, step, values, kept, device)
-    return dataset
+    if files and base != dataset.name and dataset.name in data.REGISTRY:
+        raise ValueError(f"{base} would be called {dataset.name!r}, as a known dataset; rename the file")
+    if base in DEFAULT_STEPS and all(step == "long-tailed" for step, _ in steps):
+        steps.append(_parse(DEFAULT_STEPS[base]))
+    for step, numbers in steps:
+        dataset = _apply(dataset, step, numbers, kept, device)
+    return replace(dataset, name="+".join([dataset.name, *parts[k:]]))
 
 
 def fingerprint(dataset: Dataset) -> str:
@@ -115,9 +117,14 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
         return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
     facts = {"dataset": fingerprint(part), "step": step, "numbers": list(numbers), "seed": SEED}
     folder = kept / f"{step}-{store.digest(facts)}"
-    if not (folder / "candidates.json").is_file():
-        Candidates(_make(part, step, numbers, device), dataset.classes).save(folder, facts)
-    return replace(dataset, S=np.concatenate([Candidates.load(folder).matrix, dataset.S[n:]]))
+    with locked(folder, wait=True):
+        if not (folder / "candidates.json").is_file():
+            Candidates(_make(part, step, numbers, device), dataset.classes).save(folder, facts)
+    try:
+        S = Candidates.load(folder).matrix
+    except ValueError as error:
+        raise ValueError(f"{error}; or remove {folder}, and the sets are made again") from error
+    return replace(dataset, S=np.concatenate([S, dataset.S[n:]]))
 
 
 def _make(dataset: Dataset, step: str, numbers: tuple[float, ...], device: str) -> NDArray[np.bool_]:

@@ -30,6 +30,8 @@ CLEANERS: dict[str, Cleaner] = {
 _KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, "conformal": Conformal, "clsp": Clsp}
 _NAME = re.compile(r"[a-z0-9._+-]+")
 
+NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k, on the split of s
+
 REALWORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")
 IMAGES = ("mnist", "fmnist", "kmnist", "svhn", "cifar10", "cifar100")
 BASE = ("proden", "cc", "cavl", "pop", "valen", "crosel")
@@ -46,9 +48,9 @@ class Spec:
     cleaners : tuple of str
         With which cleaners to run those methods that name none: any of `CLEANERS`, own ones, or "none".
     seeds : tuple of int
-        Each is a split and an initialisation.
+        Each is a split and an initialisation; a text such as "0-4" will do.
     inits : int
-        Initialisations per seed; results are averaged over them.
+        Initialisations per seed; results are averaged over them. The k-th of seed s trains with the seed s + 1000 k.
     protocol : str
         How datasets are prepared and split: a name from `candidly.data.protocols.PROTOCOLS`.
     recipe : Recipe
@@ -77,8 +79,12 @@ class Spec:
             object.__setattr__(self, name, _names(name, getattr(self, name)))
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
         object.__setattr__(self, "recipe", find_recipe(self.recipe))
-        if self.inits < 1:
-            raise ValueError(f"inits is {self.inits}; train at least 1 initialisation per seed")
+        if isinstance(self.inits, bool) or not isinstance(self.inits, int) or self.inits < 1:
+            raise ValueError(f"inits is {self.inits!r}; train 1 or more initialisations per seed")
+        if self.inits > 1 and self.seeds[-1] >= NEXT_INIT:
+            raise ValueError(
+                f"seeds go up to {self.seeds[-1]}; with several initialisations use seeds below {NEXT_INIT}"
+            )
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"unknown protocol {self.protocol!r}; use one of {', '.join(PROTOCOLS)}")
         for name, part in self.own.items():
@@ -86,16 +92,16 @@ class Spec:
                 raise ValueError(f"own[{name!r}] is {part!r}; pass an instance of a method or a cleaner")
             if not _NAME.fullmatch(name) or "+" in name:
                 raise ValueError(f"{name!r} cannot name a method or cleaner; use a-z, 0-9, dots, '_' and '-'")
+            if name in (*METHODS, *CLEANERS, "none"):
+                raise ValueError(f"own[{name!r}] has the name of a known one; give it another name")
+        for cleaner in self.cleaners:
+            self.parts(_join(cleaner, next(iter(METHODS))))
         for name in self.combinations():
             self.parts(name)
 
     def combinations(self) -> tuple[str, ...]:
         """Return the names of all methods with their cleaners."""
-        expanded = (
-            name if "+" in name or cleaner == "none" else f"{cleaner}+{name}"
-            for name in self.methods
-            for cleaner in self.cleaners
-        )
+        expanded = (name if "+" in name else _join(cleaner, name) for name in self.methods for cleaner in self.cleaners)
         return tuple(dict.fromkeys(expanded))
 
     def parts(self, name: str) -> tuple[Method, Cleaner | None]:
@@ -112,8 +118,14 @@ class Spec:
         return methods[base], cleaners[before + suffix] if before else None
 
 
+def _join(cleaner: str, method: str) -> str:
+    """Name a method with a cleaner, whose suffix in parentheses goes last."""
+    name, space, suffix = cleaner.partition(" ")
+    return method if cleaner == "none" else f"{name}+{method}{space}{suffix}"
+
+
 def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
-    """Read seeds: a text such as "0-4" or "0,2,7-9", or numbers.
+    """Read seeds: a text such as "0-4" or "0,2,7-9", or numbers; they come back sorted.
 
     Examples
     --------
@@ -130,16 +142,19 @@ def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
             found += range(low, high + 1)
         seeds = found
     numbers = tuple(seeds) if isinstance(seeds, Iterable) else ()
-    if not numbers or not all(isinstance(seed, int) and seed >= 0 for seed in numbers):
-        raise ValueError(f"seeds is {seeds!r}; give integers of at least 0")
+    whole = all(isinstance(seed, int) and not isinstance(seed, bool) for seed in numbers)
+    if not numbers or not whole or not 0 <= min(numbers) <= max(numbers) < 2**31:
+        raise ValueError(f"seeds is {seeds!r}; give integers from 0 to {2**31 - 1}")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"seeds is {list(numbers)}, with one of them twice; give each once")
-    return numbers
+    return tuple(sorted(numbers))
 
 
 def _names(what: str, names: Any) -> tuple[str, ...]:
     """Accept a list of names or a text with commas between them."""
     split = names.split(",") if isinstance(names, str) else names
+    if not isinstance(split, Iterable):
+        raise ValueError(f"{what} is {names!r}; give a list of names")
     found = tuple(dict.fromkeys(str(name).strip() for name in split))
     if not found or not all(found):
         raise ValueError(f"{what} is {names!r}; name at least one, with commas between several")
@@ -197,7 +212,7 @@ def _table(name: str, value: Any) -> dict[str, Any]:
 
 
 def _known(names: Mapping[str, Any], what: str, name: Any) -> str:
-    if name not in names:
+    if not isinstance(name, str) or name not in names:
         raise ValueError(f"{what} is {name!r}; use one of {', '.join(names)}")
     return str(name)
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from candidly import store
 from candidly.bench.scores import Scores, plain
 from candidly.bench.statistics import LEVEL, Comparison, Ranks, compare, ranks, wins_ties_losses
 
@@ -122,6 +121,8 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     end
     <BLANKLINE>
     """
+    from candidly import store  # here, because it imports torch
+
     page = Path(page).resolve()  # a link stays one
     old = page.read_bytes()
     places = []
@@ -218,9 +219,10 @@ def _beside(scores: Scores, against: Scores, style: Style) -> list[str]:
                 grid.rows.append([method, *_compared(found.get((dataset, method)), ours)])
         total = _total([row for cell, row in found.items() if cell[0] == dataset])
         parts += [style.heading(f"{dataset}, beside published accuracies"), style.grid(grid), style.notes([total])]
+    tests = sum(not math.isnan(row.p) for row in found.values())
     note = (
         "Means in percent over the seeds that both have, and their difference; p from two-sided paired t-tests over "
-        f"these seeds, adjusted by Holm's procedure for all {len(found)} compared cells; above and below mark those "
+        f"these seeds, adjusted by Holm's procedure for all {tests} tests; above and below mark those "
         f"that differ at 5 % after it. {MISSING} stands where nothing is published or too few seeds are common."
     )
     return [*parts, style.notes([note])]

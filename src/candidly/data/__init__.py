@@ -7,18 +7,17 @@ from pathlib import Path
 
 from candidly.data.dataset import Dataset
 from candidly.data.entry import LicenceNotice
-from candidly.data.own import read_mat, read_npz
+from candidly.data.own import read_mat, read_npz, suffix_of
 from candidly.data.published import load_published
 from candidly.data.registry import REGISTRY
-from candidly.data.tables import read_table
+from candidly.data.tables import SUFFIXES, read_table
 
 __all__ = ["REGISTRY", "Dataset", "LicenceNotice", "load", "read_table"]
 
 _READERS: dict[str, Callable[[Path], Dataset]] = {
     ".mat": read_mat,
     ".npz": read_npz,
-    ".parquet": read_table,
-    ".csv": read_table,
+    **dict.fromkeys(SUFFIXES, read_table),
 }
 
 
@@ -35,12 +34,14 @@ def load(
         - `bird-song`, `lost`, `mir-flickr`, `msrc-v2`, `soccer`, `yahoo-news`: real-world candidate sets, from a file
           `<name>.mat`.
         - `mnist`, `fmnist`, `kmnist` (idx files, plain or `.gz`; KMNIST also `.npz`), `svhn` (`.mat`), `cifar10` and
-          `cifar100` (binary version): images of bytes, fully labelled, training rows first.
+          `cifar100` (binary version): images of bytes, fully labelled, training rows first. Of KMNIST, plain and `.npz`
+          files are checked by size and shape only, because its publisher gives digests of the `.gz` files.
         - `cifar10n`: CIFAR-10, where the candidates of a training row are what three people took it for. In 2 % of
           the rows the true class is not among them.
         - `digits`: scikit-learn's 8×8 digits scaled to [0, 1], fully labelled; they need no file.
-        - A path (a string that ends in one of these, or a path object) of a `.mat`, `.npz`, `.parquet` or `.csv` file;
-          the last two are read by `read_table`. An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`.
+        - A path (a string that ends in one of these, or a path object) of a `.mat`, `.npz`, `.parquet`, `.csv` or
+          `.tsv` file; the last three, of which the text may end in `.gz`, are read by `read_table`, which takes options.
+          An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`.
 
         Where a dataset is fully labelled, each row's one candidate is its true label; larger candidate sets come from
         `candidly.corrupt`.
@@ -62,6 +63,8 @@ def load(
     -----
     LicenceNotice
         With licence and citation, when something is downloaded; for `cifar10n` always.
+    UserWarning
+        When in a file of your own true labels are not among the candidates of their rows.
 
     Examples
     --------
@@ -71,7 +74,7 @@ def load(
     if not isinstance(name, str | os.PathLike):
         raise ValueError(f"name is {name!r}; pass the name of a dataset or the path of a file")
     path = Path(name).expanduser()
-    if not isinstance(name, str) or path.suffix.lower() in _READERS:
+    if not isinstance(name, str) or suffix_of(path) in _READERS:
         return _load_path(path)
     if name not in REGISTRY:
         close = difflib.get_close_matches(name.lower(), REGISTRY, n=1)
@@ -83,9 +86,11 @@ def load(
 
 
 def _load_path(path: Path) -> Dataset:
-    reader = _READERS.get(path.suffix.lower())
+    reader = _READERS.get(suffix_of(path))
     if reader is None:
-        raise ValueError(f"{path} has the suffix {path.suffix!r}; files that can be loaded are {', '.join(_READERS)}")
+        raise ValueError(
+            f"{path} has the suffix {suffix_of(path)!r}; files that can be loaded are {', '.join(_READERS)}"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist or is no file; check the path")
     return reader(path)

@@ -9,7 +9,8 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import numpy as np
 import scipy.io
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.io.matlab import MatReadError, matfile_version
 
 from candidly.data.contents import MAX_EXPANSION
+from candidly.data.mat5 import Variable, check_level4, variables
 
 _LAYOUTS = (("data", "partial_target", "target"), ("features", "p_labels", "logitlabels"))
 
@@ -59,71 +62,105 @@ def parse(
     content: bytes, path: str | os.PathLike[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]:
     """Do what `read` does, with the content of the file."""
-    shapes = _shapes(content, path)
-    names = _LAYOUTS[1] if shapes.keys() & set(_LAYOUTS[1]) and not shapes.keys() & set(_LAYOUTS[0]) else _LAYOUTS[0]
-    raw = fields(content, path, names)
+    found = _variables(content, path)
+    names = _LAYOUTS[1] if found.keys() & set(_LAYOUTS[1]) and not found.keys() & set(_LAYOUTS[0]) else _LAYOUTS[0]
+    raw = _fields(content, path, names, found)
     X, candidates, truth = (_dense(raw[name], name, path) for name in names)
     wanted = "(C, n)" if names == _LAYOUTS[0] else "(n, C)"
     if names == _LAYOUTS[0]:
         candidates, truth = candidates.T, truth.T
     if not (candidates.shape == truth.shape and candidates.shape[0] == X.shape[0]):
         raise ValueError(
-            f"{path}: shapes disagree: {names[0]} {shapes[names[0]]} should be (n, d), "
-            f"{names[1]} {shapes[names[1]]} and {names[2]} {shapes[names[2]]} both {wanted}"
+            f"{path}: shapes disagree: {names[0]} {found[names[0]].shape} should be (n, d), "
+            f"{names[1]} {found[names[1]].shape} and {names[2]} {found[names[2]].shape} both {wanted}"
         )
-    labels = np.count_nonzero(truth, axis=1)
+    S, is_true = _marks(candidates, names[1], path), _marks(truth, names[2], path)
+    labels = is_true.sum(axis=1)
     if (labels != 1).any():
         row = int(np.flatnonzero(labels != 1)[0])
         raise ValueError(
             f"{path}: row {row} has {labels[row]} true labels in {names[2]} instead of one; drop or correct it"
         )
-    return (
-        np.ascontiguousarray(X, dtype=np.float64),
-        np.ascontiguousarray(candidates != 0),
-        (truth != 0).argmax(axis=1).astype(np.int64),
-    )
+    return np.ascontiguousarray(X, dtype=np.float64), S, is_true.argmax(axis=1).astype(np.int64)
 
 
 def fields(content: bytes, path: str | os.PathLike[str], names: Collection[str]) -> dict[str, Any]:
-    """Return the named fields, once their sizes are known to be possible.
+    """Return the named fields, once their types and sizes are known to be possible.
 
     Raises
     ------
     ValueError
         When the content is damaged, lacks a field, or claims larger fields than it can hold.
     """
-    shapes = _shapes(content, path)
-    missing = [name for name in names if name not in shapes]
+    return _fields(content, path, names, _variables(content, path))
+
+
+def _fields(
+    content: bytes, path: str | os.PathLike[str], names: Collection[str], found: dict[str, Variable]
+) -> dict[str, Any]:
+    missing = [name for name in names if name not in found]
     if missing:
-        present = ", ".join(sorted(shapes)) or "nothing"
+        present = ", ".join(sorted(found)) or "nothing"
         raise ValueError(f"{path} has no field {', '.join(missing)}; it holds {present}")
     for name in names:
+        shape, is_numeric = found[name]
+        if not is_numeric:
+            raise ValueError(f"{path}: {name} should be a real matrix, but holds no numbers; save it as one")
         # Each entry takes a byte at least. A sparse matrix may have fewer, but becomes dense here.
-        if math.prod(shapes[name]) > MAX_EXPANSION * len(content):
+        if math.prod(shape) > MAX_EXPANSION * len(content):
             raise ValueError(
-                f"{path}: {name} claims the shape {shapes[name]}, too large for a file of {len(content)} bytes; "
+                f"{path}: {name} claims the shape {shape}, too large for a file of {len(content)} bytes; "
                 "get it again, or save it without the rows and columns that are empty"
             )
-    return _scipy(scipy.io.loadmat, content, path, variable_names=list(names))
+    with _refusal(path):
+        return scipy.io.loadmat(io.BytesIO(content), variable_names=list(names))
 
 
-def _shapes(content: bytes, path: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
-    return {name: shape for name, shape, _ in _scipy(scipy.io.whosmat, content, path)}
+def _variables(content: bytes, path: str | os.PathLike[str]) -> dict[str, Variable]:
+    """Return what the content holds, after a look at its structure: scipy would crash on some that are damaged."""
+    with _refusal(path):
+        if 0 not in content[:4]:
+            major, _ = matfile_version(io.BytesIO(content))
+            if major == 1:
+                return variables(content)
+            raise ValueError(f"{path} is in MATLAB's HDF5 format 7.3; save it with `save -v7` instead")
+        check_level4(content)
+        listed = scipy.io.whosmat(io.BytesIO(content))
+        return {name: Variable(shape, kind in ("double", "sparse")) for name, shape, kind in listed}
 
 
-def _scipy(function: Any, content: bytes, path: str | os.PathLike[str], **options: Any) -> Any:
+@contextmanager
+def _refusal(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what scipy raises for a damaged file into one error."""
     try:
-        return function(io.BytesIO(content), **options)
-    except NotImplementedError as error:
-        raise ValueError(f"{path} is in MATLAB's HDF5 format 7.3; save it with `save -v7` instead") from error
-    except (scipy.io.matlab.MatReadError, OSError, TypeError, ValueError, zlib.error) as error:
+        yield
+    except (MatReadError, OSError, TypeError, ValueError, LookupError, ArithmeticError, zlib.error) as error:
         raise ValueError(f"{path} is not a readable .mat file ({error}); fetch it again") from error
 
 
 def _dense(matrix: Any, name: str, path: str | os.PathLike[str]) -> NDArray[Any]:
-    array = np.asarray(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix)
+    if scipy.sparse.issparse(matrix):
+        with _refusal(path):
+            # An index out of range would be written to.
+            matrix.tocsc().check_format(full_check=True)
+            matrix = matrix.toarray()
+    array = np.asarray(matrix)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise ValueError(
             f"{path}: {name} should be a real matrix, but is {array.ndim}-dimensional of type {array.dtype}"
         )
     return array
+
+
+def _marks(matrix: NDArray[Any], name: str, path: str | os.PathLike[str]) -> NDArray[np.bool_]:
+    """Return where a matrix of 0 and one positive number is not 0."""
+    marked = np.ascontiguousarray(matrix != 0)
+    mark = matrix[marked][0] if marked.any() else 1
+    wrong = marked & ((matrix != mark) | ~(np.isfinite(mark) & (mark > 0)))
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{path}: row {row} holds {matrix[row, column]} in {name}, which marks classes with one positive number, "
+            "e.g. 1, and the others with 0; correct it"
+        )
+    return marked

@@ -8,8 +8,8 @@ A `Protocol` says how; `PROTOCOLS` has two of them:
   Cleaning*, UAI 2025, did, so that results pair with the published ones, seed by seed and row by row. It is for that
   only: the classes of real-world datasets are chosen with the true labels, and the scaling sees the test rows.
 
-Both take the publisher's split where there is one. Both divide images by 255, flatten grey ones and, where the publisher
-split them, give each channel of colour ones mean 0 and standard deviation 1 over the training images.
+Both take the publisher's split where there is one. Both divide images by 255, flatten grey ones and, where the
+publisher split them, give each channel of colour ones mean 0 and standard deviation 1 over the training images.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,14 @@
 """Reader of Parquet and CSV tables.
 
 A table is read in blocks of rows, so that it and the matrix made of it never exist side by side, and no row becomes a
-Python object: names are split, counted and numbered by Arrow.
+Python object.
 """
 
+import math
 import os
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.data.columns import Columns, Roles, choose
 from candidly.data.dataset import Dataset
-from candidly.data.own import checked
+from candidly.data.names import Names, Place, is_missing
+from candidly.data.own import checked, suffix_of
+
+SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 _ROWS = 1 << 15  # of a Parquet block, at most
 _VALUES = 1 << 21  # of a Parquet block, at most
 _BYTES = 1 << 22  # of a CSV block
-_MOST_ROWS = 1 << 24  # to reserve memory for because a file claims them
+_RESERVED = 1 << 28  # bytes to reserve because a file claims rows, at most
+_MANY_CLASSES = 1000
 
 
 def read_table(
@@ -29,26 +35,38 @@ def read_table(
     candidates: str = "candidates",
     label: str | None = "label",
     separator: str = "|",
+    *,
+    drop: Sequence[str] = (),
+    classes: Sequence[str] | None = None,
+    delimiter: str = ",",
 ) -> Dataset:
     r"""Read a table with a column of candidates; every other column is a numeric feature.
 
     Parameters
     ----------
     path
-        A `.parquet` or `.csv` file, the latter with a header.
+        A `.parquet` file, or a `.csv` or `.tsv` file in UTF-8 with a header; the last two also with `.gz`.
     candidates
         The column of candidates: text such as ``cat|dog``, in Parquet also lists of text or of integers. Blanks around
         names do not count.
     label
-        The column of true labels, if there is one. A label that is nobody's candidate is a class too. With None, there
-        is no such column.
+        The column of true labels, if there is one. A label that is nobody's candidate is a class too. With None, true
+        labels are not read: a column named `label`, in whatever case, is left out and does not become a feature.
     separator
         What stands between the names in a text.
+    drop
+        Columns to leave out. The index of a data frame (a column without a name, `Unnamed: 0`, `__index_level_0__`, and
+        in Parquet what pandas notes as index) is left out in any case, with a warning.
+    classes
+        The class names, in this order; then no other name may occur. By default those that are found, sorted.
+    delimiter
+        What stands between the columns of a CSV file. In a `.tsv` file it is a tab unless another one is named.
 
     Returns
     -------
     Dataset
-        With float32 features if all feature columns are, else float64. Classes are sorted, integers by value.
+        With float32 features if all feature columns are, else float64. Classes are sorted, integers by value; where all
+        of them are integers, `1.0` is `1`.
 
     Raises
     ------
@@ -56,7 +74,13 @@ def read_table(
         When there is no such file.
     ValueError
         For a missing column, a feature that is not a finite number, and a row without candidates, label or a name; the
-        message says which. Rows are counted from 0, without the header.
+        message says which. Rows are counted from 0, without the header. The texts `nan`, `None`, `null`, `NA` and the
+        like are missing names, unless `classes` lists them.
+
+    Warns
+    -----
+    UserWarning
+        When an index is left out, and when true labels are not among the candidates of their rows.
 
     Examples
     --------
@@ -68,115 +92,141 @@ def read_table(
     >>> dataset.classes, dataset.X.tolist(), dataset.S.tolist(), dataset.y.tolist()
     (('cat', 'dog'), [[4.5], [9.0]], [[True, True], [False, True]], [0, 1])
     """
-    import pyarrow as pa
-
     path = Path(path)
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        raise ValueError(f"{path} has the suffix {suffix!r}; tables that can be read are {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist or is no file; check the path")
-    if separator == "":
-        raise ValueError("separator is empty; pass the text between the names, e.g. '|'")
-    try:
-        open_table = _open_csv if path.suffix.lower() == ".csv" else _open_parquet
-        columns, blocks = open_table(path, candidates, label)
-        return _read(path, columns, blocks, separator)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OSError) as error:
-        if getattr(error, "errno", None) is not None:  # the system's, not Arrow's
-            raise
-        raise ValueError(f"{path} is no readable table: {_with_name(str(error), path)}; correct it") from error
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ValueError(f"delimiter is {delimiter!r}; pass the one character between the columns, e.g. ';'")
+    roles, names = Roles(candidates, label, drop), Names(separator, classes)
+    if suffix == ".parquet":
+        opened = _open_parquet(path, roles)
+    else:
+        tabs = suffix.startswith(".tsv") and delimiter == ","
+        opened = _open_csv(path, roles, "\t" if tabs else delimiter)
+    with opened as table:
+        return _read(path, table, names)
 
 
 @dataclass(frozen=True)
-class _Columns:
-    candidates: str
-    label: str | None
-    features: list[str]
-    dtype: type[np.floating[Any]]
-    num_rows: int  # a guess
+class _Table:
+    """An open table; its blocks hold the candidates, the labels if there are any, and then the features."""
+
+    columns: Columns
+    blocks: Iterator[Any]
+    dtype: type[np.floating[Any]] = np.float64
+    num_rows: int = 1  # a guess
 
 
-def _choose(path: Path, names: list[str], candidates: str, label: str | None) -> tuple[str | None, list[str]]:
-    """Return the column of labels, if there is one, and the features."""
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise ValueError(f"{path} has several columns {twice[0]!r}; rename them")
-    if candidates not in names:
-        raise ValueError(
-            f"{path} has no column {candidates!r}; name the column of candidates, out of {', '.join(names)}"
-        )
-    if label not in names:
-        if label not in (None, "label"):
-            raise ValueError(f"{path} has no column {label!r}; name the column of labels, out of {', '.join(names)}")
-        label = None
-    features = [name for name in names if name not in (candidates, label)]
-    if not features:
-        raise ValueError(f"{path} has no column of features beside {', '.join(names)}; add numeric columns")
-    return label, features
-
-
-def _open_parquet(path: Path, candidates: str, label: str | None) -> tuple[_Columns, Iterator[Any]]:
+@contextmanager
+def _open_parquet(path: Path, roles: Roles) -> Iterator[_Table]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    table = pyarrow.parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
-    schema = table.schema_arrow
-    label, features = _choose(path, schema.names, candidates, label)
-    types = [schema.field(name).type for name in features]
-    for name, kind in zip(features, types, strict=True):
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise ValueError(f"{path}: column {name!r} has type {kind}; features are numbers, convert or drop it")
-    dtype = np.float32 if all(kind in (pa.float32(), pa.float16()) for kind in types) else np.float64
-    columns = _Columns(candidates, label, features, dtype, min(table.metadata.num_rows, _MOST_ROWS))
-    wanted = [candidates, *([label] if label else []), *features]
-    rows = max(1, min(_ROWS, _VALUES // len(features)))
-    return columns, table.iter_batches(rows, columns=wanted)
+    with _errors(path, []), pyarrow.parquet.ParquetFile(path, memory_map=True, pre_buffer=False) as table:
+        schema = table.schema_arrow
+        columns = choose(path, schema.names, roles, _index_columns(schema))
+        types = [schema.field(name).type for name in columns.features]
+        for name, kind in zip(columns.features, types, strict=True):
+            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+                raise ValueError(
+                    f"{path}: column {name!r} has type {kind}; features are numbers, convert it or leave it out with "
+                    f"read_table(..., drop=[{name!r}])"
+                )
+        dtype = np.float32 if all(kind in (pa.float32(), pa.float16()) for kind in types) else np.float64
+        wanted = [columns.candidates, *([columns.label] if columns.label else []), *columns.features]
+        rows = max(1, min(_ROWS, _VALUES // len(types)))
+        blocks = (block.select(wanted) for block in table.iter_batches(rows, columns=wanted))
+        possible = _RESERVED // (len(types) * np.dtype(dtype).itemsize)
+        yield _Table(columns, blocks, dtype, max(1, min(table.metadata.num_rows, possible)))
 
 
-def _open_csv(path: Path, candidates: str, label: str | None) -> tuple[_Columns, Iterator[Any]]:
+def _index_columns(schema: Any) -> list[str]:
+    """Return the columns of the index, where pandas noted them."""
+    try:
+        noted = (schema.pandas_metadata or {}).get("index_columns", [])
+        return [name for name in noted if isinstance(name, str)]  # else a range, which takes no column
+    except (ValueError, AttributeError, TypeError):  # somebody else's note
+        return []
+
+
+@contextmanager
+def _open_csv(path: Path, roles: Roles, delimiter: str) -> Iterator[_Table]:
     import pyarrow as pa
     import pyarrow.csv
 
     read = pyarrow.csv.ReadOptions(block_size=_BYTES)
-    with pyarrow.csv.open_csv(path, read_options=read) as header:
-        label, features = _choose(path, header.schema.names, candidates, label)
-    # Types are fixed, because they would be guessed from the first block only.
-    types = {candidates: pa.string()} | ({label: pa.string()} if label else {}) | dict.fromkeys(features, pa.float64())
-    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    convert = pyarrow.csv.ConvertOptions(column_types=types)
-    blocks = pyarrow.csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert)
-    return _Columns(candidates, label, features, np.float64, 0), iter(blocks)
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    compression = "gzip" if suffix_of(path).endswith(".gz") else None
+    header: list[str] = []
+    with _errors(path, header):
+        with pa.input_stream(path, compression) as stream, pyarrow.csv.open_csv(stream, read, parse) as first:
+            schema = first.schema
+        header += [name.strip() for name in schema.names]
+        columns = choose(path, header, roles)
+        written, guessed = dict(zip(header, schema.names, strict=True)), dict(zip(header, schema.types, strict=True))
+        texts = [columns.candidates, *([columns.label] if columns.label else [])]
+        # Types are fixed, because they would be guessed from the first block only. Of the guesses, True and False count.
+        truths = [name for name in columns.features if pa.types.is_boolean(guessed[name])]
+        types = dict.fromkeys(texts, pa.string()) | dict.fromkeys(columns.features, pa.float64())
+        types |= dict.fromkeys(truths, pa.bool_())
+        convert = pyarrow.csv.ConvertOptions(
+            column_types={written[name]: kind for name, kind in types.items()},
+            include_columns=[written[name] for name in types],
+        )
+        with pa.input_stream(path, compression) as stream, pyarrow.csv.open_csv(stream, read, parse, convert) as blocks:
+            yield _Table(columns, iter(blocks))
 
 
-def _with_name(message: str, path: Path) -> str:
-    """Add the name of the column to Arrow's message, which has its number only."""
-    import pyarrow.csv
+@contextmanager
+def _errors(path: Path, header: list[str]) -> Iterator[None]:
+    """Turn Arrow's errors into ones that name the file, the column and the row as they are counted here."""
+    import pyarrow as pa
 
-    number = re.search(r"In CSV column #(\d+)", message)
-    if not number:
-        return message
-    with pyarrow.csv.open_csv(path, read_options=pyarrow.csv.ReadOptions(block_size=_BYTES)) as header:
-        name = header.schema.names[int(number[1])]
-    return f"column {name!r}: {message}"
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no readable table: it holds text that is not UTF-8; save it as UTF-8") from error
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:  # the system's, not Arrow's
+            raise
+        message = re.sub(r"In CSV column #(\d+)", lambda found: f"column {header[int(found[1])]!r}", str(error))
+        message = re.sub(r"(?:CSV parse error: )?Row #(\d+)", lambda found: f"row {int(found[1]) - 2}", message)
+        advice = "correct it"
+        if "invalid UTF8" in message or (header == [] and _is_utf16(path)):
+            advice = "save it as UTF-8"
+        elif "CSV conversion error" in message:
+            advice = "features are numbers, correct it or leave the column out with read_table(..., drop=)"
+        raise ValueError(f"{path} is no readable table: {message}; {advice}") from error
 
 
-def _read(path: Path, columns: _Columns, blocks: Iterator[Any], separator: str) -> Dataset:
-    X: NDArray[Any] = np.empty((max(columns.num_rows, 1), len(columns.features)), columns.dtype)
-    names, sets, labels, n = _Names(separator), [], [], 0
-    for block in blocks:
+def _is_utf16(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        return stream.read(2) in (b"\xff\xfe", b"\xfe\xff")
+
+
+def _read(path: Path, table: _Table, names: Names) -> Dataset:
+    columns = table.columns
+    X: NDArray[Any] = np.empty((table.num_rows, len(columns.features)), table.dtype)
+    sets, labels, n = [], [], 0
+    for block in table.blocks:
         stop = n + block.num_rows
         if stop > len(X):
             # In place: the memory grows where it lies, so that two copies never exist.
             X.resize((max(stop, len(X) * 5 // 4), X.shape[1]), refcheck=False)
-        place = _Place(path, n)
-        _fill(X[n:stop], block, columns.features, place)
-        named = [block.column(name) for name in (columns.candidates, columns.label) if name]
-        text = any(_is_text(_value_type(values.type)) for values in named)
-        sets.append(names.number_sets(named[0], text, place))
-        labels += [names.number_labels(values, text, place) for values in named[1:]]
+        place = Place(path, n)
+        _fill(X[n:stop], block.columns[-len(columns.features) :], columns.features, place)
+        sets.append(names.number_sets(block.column(0), columns.candidates, place))
+        if columns.label is not None:
+            labels.append(names.number_labels(block.column(1), columns.label, place))
         n = stop
     if n == 0:
         raise ValueError(f"{path} has no rows; pass at least one")
     X.resize((n, X.shape[1]), refcheck=False)
     classes, column = names.sort()
+    _check_number(path, len(classes), n, columns.candidates, names)
     S = np.zeros((n, len(classes)), dtype=bool)
     start = 0
     for sizes, codes in sets:
@@ -185,125 +235,29 @@ def _read(path: Path, columns: _Columns, blocks: Iterator[Any], separator: str) 
     return checked(path, X, S, column[np.concatenate(labels)] if labels else None, classes)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A block of rows, for messages."""
+def _check_number(path: Path, num_classes: int, n: int, candidates: str, names: Names) -> None:
+    """Check the number of classes before a matrix of them is made."""
+    if num_classes < 2:
+        raise ValueError(
+            f"{path}: the number of classes is {num_classes}; at least two are needed, list all of them with "
+            "read_table(..., classes=)"
+        )
+    if not names.fixed and num_classes > max(_MANY_CLASSES, min(n / 2, 100 * math.sqrt(n))):
+        raise ValueError(
+            f"{path}: {num_classes} classes for {n} rows; is {candidates!r} the right column, and {names.separator!r} "
+            "the separator? If so, list the classes with read_table(..., classes=)"
+        )
 
-    path: Path
-    start: int
 
-    def row(self, wrong: NDArray[np.bool_]) -> str:
-        """Name the first row of the block where something is wrong."""
-        return f"{self.path}: row {self.start + int(np.argmax(wrong))}"
-
-
-def _fill(X: NDArray[Any], block: Any, features: list[str], place: _Place) -> None:
+def _fill(X: NDArray[Any], values: list[Any], features: list[str], place: Place) -> None:
     """Write the features of a block."""
-    for j, name in enumerate(features):
-        values = block.column(name)
-        if values.null_count:
-            raise ValueError(f"{place.row(_nulls(values))} has no value in column {name!r}; fill it or drop the row")
-        X[:, j] = values.to_numpy(zero_copy_only=False)
+    for j, (name, column) in enumerate(zip(features, values, strict=True)):
+        if column.null_count:
+            row = place.row(np.argmax(is_missing(column)))
+            raise ValueError(f"{row} has no value in column {name!r}; fill it or drop the row")
+        X[:, j] = column.to_numpy(zero_copy_only=False)
     finite = np.isfinite(X)
     if not finite.all():
-        wrong = ~finite.all(axis=1)
-        name = features[int(np.argmin(finite[np.argmax(wrong)]))]
+        wrong = int(np.argmin(finite.all(axis=1)))
+        name = features[int(np.argmin(finite[wrong]))]
         raise ValueError(f"{place.row(wrong)} has no finite number in column {name!r}; correct it or drop the row")
-
-
-class _Names:
-    """Class names, numbered in the order in which they were found."""
-
-    def __init__(self, separator: str) -> None:
-        self.separator = separator
-        self.codes: dict[Any, int] = {}
-
-    def number_sets(self, values: Any, text: bool, place: _Place) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the number of candidates of each row, and the codes of all of them."""
-        import pyarrow.compute as pc
-
-        missing = "has no candidates; drop it or list at least one class for it"
-        if values.null_count:
-            raise ValueError(f"{place.row(_nulls(values))} {missing}")
-        values = _decoded(values)
-        joined = _is_text(values.type)
-        if joined:
-            values = pc.split_pattern(values, self.separator)
-        sizes = np.ones(len(values), np.int64)
-        if _value_type(values.type) != values.type:
-            sizes, values = pc.list_value_length(values).to_numpy().astype(np.int64), values.flatten()
-        if (sizes == 0).any():
-            raise ValueError(f"{place.row(sizes == 0)} {missing}")
-        rows = np.repeat(np.arange(len(sizes)), sizes)
-        if values.null_count:
-            raise ValueError(f"{place.row(_at(rows, _nulls(values)))} has a missing name; drop it or name a class")
-        codes = self._number(values, text, place)
-        if "" in self.codes:
-            wrong = _at(rows, codes == self.codes[""])
-            if joined and sizes[np.argmax(wrong)] == 1:
-                raise ValueError(f"{place.row(wrong)} {missing}")
-            raise ValueError(f"{place.row(wrong)} has an empty name; remove the stray separator or name a class")
-        return sizes, codes
-
-    def number_labels(self, values: Any, text: bool, place: _Place) -> NDArray[np.int32]:
-        """Return the code of each label."""
-        values = _decoded(values)
-        wrong = _nulls(values)
-        if not wrong.any():
-            codes = self._number(values, text, place)
-            wrong = codes == self.codes.get("", -1)
-        if wrong.any():
-            raise ValueError(f"{place.row(wrong)} has no label; fill it, or leave the column out with label=None")
-        return codes
-
-    def _number(self, values: Any, text: bool, place: _Place) -> NDArray[np.int32]:
-        import pyarrow as pa
-
-        values = _decoded(values)
-        if not (_is_text(values.type) or pa.types.is_integer(values.type)):
-            raise ValueError(
-                f"{place.path} has class names of type {values.type}; pass text or integers, or lists of them"
-            )
-        encoded = values.dictionary_encode()
-        found = encoded.dictionary.to_pylist()
-        names = [str(name).strip() for name in found] if text else found
-        known = np.array([self.codes.setdefault(name, len(self.codes)) for name in names], np.int32)
-        return known[encoded.indices.to_numpy()]
-
-    def sort(self) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-        """Return the sorted names, and the place among them of each code."""
-        names = sorted(self.codes)
-        column = np.empty(len(names), np.int64)
-        column[[self.codes[name] for name in names]] = np.arange(len(names))
-        return tuple(str(name) for name in names), column
-
-
-def _at(rows: NDArray[np.int64], wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mark the row of the first wrong value."""
-    return np.arange(len(rows)) == rows[np.argmax(wrong)]
-
-
-def _nulls(values: Any) -> NDArray[np.bool_]:
-    return np.asarray(values.is_null().to_numpy(zero_copy_only=False))
-
-
-def _decoded(values: Any) -> Any:
-    import pyarrow as pa
-
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-
-
-def _value_type(kind: Any) -> Any:
-    """Return the type of the values of a list or dictionary, or of the values themselves."""
-    import pyarrow as pa
-
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if pa.types.is_dictionary(kind) or any(is_list(kind) for is_list in lists):
-        return _value_type(kind.value_type)
-    return kind
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,5 +1,10 @@
 import hashlib
 import json
+import linecache
+import os
+import signal
+import sys
+import types
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from candidly.bench import Spec, sets, sweep
+from candidly.bench import Spec, sets, sweep, sweeps
 from candidly.bench.__main__ import main
+from candidly.bench.lock import locked
 from candidly.bench.run import Run
 from candidly.data import load
 from candidly.data.protocols import PROTOCOLS
@@ -26,6 +32,24 @@ class Broken(Proden):
 
     def step(self, batch, phase):
         raise RuntimeError("no step today")
+
+
+@dataclass
+class Deadly(Proden):
+    """Ends its process."""
+
+    def step(self, batch, phase):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
+class Nested(Proden):
+    """Has settings of many kinds."""
+
+    table: dict
+    part: object
+    group: set
+    ragged: tuple
 
 
 def spec_of(table, **changes):
@@ -103,7 +127,7 @@ def test_summary_agrees_with_the_predictions(swept):
     )
 
 
-def test_done_runs_are_skipped(swept, table):
+def test_done_runs_are_skipped(swept):
     spec, out, _ = swept
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     again = sweep(spec, out, device="cpu")
@@ -124,7 +148,7 @@ def test_another_configuration_is_another_run(swept, table, change):
     assert not other.done
 
 
-def test_a_run_without_its_mark_is_done_again(swept, tmp_path, table):
+def test_a_run_without_its_mark_is_done_again(tmp_path, table):
     spec = spec_of(table, methods=("proden",), seeds=(0,))
     (folder,) = sweep(spec, tmp_path, device="cpu").done
     content = (folder / "predictions.parquet").read_bytes()
@@ -161,6 +185,140 @@ def test_a_success_clears_the_failure(tmp_path, table, monkeypatch):
         assert sweep(spec, tmp_path, device="cpu").failed
     (folder,) = sweep(spec, tmp_path, device="cpu", retry_failed=True).done
     assert not (folder / "failed.txt").exists()
+
+
+def test_reasons_are_the_first_line_of_an_error(tmp_path, table, monkeypatch):
+    def step(self, batch, phase):
+        raise RuntimeError("bad weather\n  hint: wait")
+
+    monkeypatch.setattr(Proden, "step", step)
+    reason = sweep(spec_of(table, methods=("proden",)), tmp_path, device="cpu").failed["flowers proden"]
+    assert reason.startswith("RuntimeError: bad weather (traceback in ")
+    assert "--retry-failed" in reason
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), MemoryError(), torch.OutOfMemoryError("card full")])
+def test_the_machines_faults_are_tried_again(tmp_path, table, monkeypatch, error):
+    def step(self, batch, phase):
+        raise error
+
+    spec = spec_of(table, methods=("proden",), seeds=(0,))
+    with monkeypatch.context() as patch:
+        patch.setattr(Proden, "step", step)
+        assert type(error).__name__ in sweep(spec, tmp_path, device="cpu").failed["flowers proden"]
+    assert len(sweep(spec, tmp_path, device="cpu").done) == 1
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["foo", pytest.param("cuda", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA"))],
+)
+def test_a_wrong_device_marks_nothing(tmp_path, table, device):
+    with pytest.raises(ValueError, match=f"device is '{device}'"):
+        sweep(spec_of(table), tmp_path, device=device)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_changes_is_another_dataset(tmp_path, table):
+    path = tmp_path / "flowers.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    spec = spec_of(path, methods=("proden",), seeds=(0,))
+    for number in (61, 50):
+        path.write_text("".join(lines[:number]))
+        (folder,) = sweep(spec, tmp_path / "runs", device="cpu").done
+        sizes = json.loads((folder / "summary.json").read_text())["sizes"]
+        assert sizes["train"] + sizes["test"] == number - 1
+
+
+def test_a_file_that_changes_meanwhile_is_noticed(tmp_path, table, monkeypatch):
+    path = tmp_path / "flowers.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines))
+    resolve = sweeps._resolve
+
+    def resolve_and_change(*arguments):
+        found = resolve(*arguments)
+        path.write_text("".join(lines[:50]))
+        return found
+
+    monkeypatch.setattr(sweeps, "_resolve", resolve_and_change)
+    monkeypatch.setattr(sweeps, "_held", {})
+    outcome = sweep(spec_of(path, methods=("proden",), seeds=(0,)), tmp_path / "runs", device="cpu")
+    assert "changed while the sweep ran; call it again" in outcome.failed["flowers proden"]
+
+
+def test_files_of_one_name_are_refused(tmp_path, table):
+    path = tmp_path / "other" / table.name
+    path.parent.mkdir()
+    path.write_text(table.read_text())
+    spec = spec_of(table, datasets=(str(table), str(path)), methods=("proden",), seeds=(0,))
+    outcome = sweep(spec, tmp_path / "runs", device="cpu")
+    assert len(outcome.done) == 1
+    assert "would both be called 'flowers'" in outcome.failed[str(path)]
+
+
+def test_what_another_process_trains_is_left_to_it(tmp_path, table):
+    spec = spec_of(table, methods=("proden", "cc"), seeds=(0,))
+    first, _ = Run.all_of(spec, sets.load(str(table), tmp_path), str(table), tmp_path)
+    with locked(first.folder, wait=False) as mine:
+        assert mine
+        outcome = sweep(spec, tmp_path, device="cpu")
+    assert outcome.failed == {"flowers proden": "another process is training it"}
+    assert len(outcome.done) == 1
+    assert len(sweep(spec, tmp_path, device="cpu").done) == 1
+
+
+def test_a_worker_that_dies_is_reported(tmp_path, table):
+    spec = spec_of(table, methods=("deadly", "proden"), seeds=(0,), own={"deadly": Deadly()})
+    outcome = sweep(spec, tmp_path, device="cpu", jobs=2)
+    assert "a worker process died" in outcome.failed["flowers deadly"]
+    again = sweep(spec_of(table, methods=("proden",), seeds=(0,)), tmp_path, device="cpu")
+    assert len(again.done) + len(again.skipped) == 1
+
+
+def test_failures_in_workers_are_kept(tmp_path, table):
+    spec = spec_of(table, methods=("broken", "proden"), seeds=(0,), own={"broken": Broken()})
+    outcome = sweep(spec, tmp_path, device="cpu", jobs=2)
+    assert len(outcome.done) == 1
+    assert "no step today" in outcome.failed["flowers broken"]
+
+
+@pytest.mark.parametrize(("settings", "same"), [(1, True), (2, False)])
+def test_settings_of_every_kind_are_hashed(tmp_path, table, settings, same):
+    def folder(value):
+        own = {"mine": Nested({"a": value}, Proden() if value == 1 else Broken(), {value}, (value, [value]))}
+        spec = spec_of(table, methods=("mine",), own=own)
+        return Run.all_of(spec, sets.load(str(table), tmp_path), str(table), tmp_path)[0].folder
+
+    assert (folder(1) == folder(settings)) == same
+
+
+def test_the_code_of_own_methods_is_hashed(tmp_path, table):
+    def folder(number):
+        path = tmp_path / "mine.py"
+        path.write_text(f"from candidly.methods import Proden\nclass Mine(Proden):\n    number = {number}\n")
+        linecache.clearcache()
+        scope = {"__name__": "mine"}
+        exec(compile(path.read_text(), str(path), "exec"), scope)
+        module = types.ModuleType("mine")
+        module.__file__, module.Mine = str(path), scope["Mine"]
+        sys.modules["mine"] = module
+        spec = spec_of(table, methods=("mine",), own={"mine": scope["Mine"]()})
+        return Run.all_of(spec, sets.load(str(table), tmp_path), str(table), tmp_path)[0].folder
+
+    try:
+        assert folder(1) == folder(1) != folder(2)
+    finally:
+        del sys.modules["mine"]
+
+
+def test_a_recipes_name_is_not_hashed(tmp_path, table):
+    dataset = sets.load(str(table), tmp_path)
+    folders = {
+        Run.all_of(spec_of(table, recipe=recipe), dataset, str(table), tmp_path)[0].folder
+        for recipe in (Recipe("a", epochs=3, max_lr=1), Recipe("b", epochs=3, max_lr=1.0))
+    }
+    assert len(folders) == 1
 
 
 def test_a_missing_dataset_stops_nothing(tmp_path, table, monkeypatch):
@@ -209,9 +367,9 @@ def test_the_module_runs_a_file(tmp_path, table, capsys):
     path.write_text(text)
     arguments = [str(path), "--out", str(tmp_path / "runs"), "--device", "cpu"]
     assert main(arguments) == 0
-    assert "1 runs done, 0 were done before, 0 failed" in capsys.readouterr().out
+    assert "runs: 1 done, 0 done before, 0 failed" in capsys.readouterr().out
     assert main(arguments) == 0
-    assert "0 runs done, 1 were done before" in capsys.readouterr().out
+    assert "runs: 0 done, 1 done before" in capsys.readouterr().out
     path.write_text(text.replace(table.name, "nothing.csv"))
     assert main(arguments) == 1
     assert "nothing.csv" in capsys.readouterr().out

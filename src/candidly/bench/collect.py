@@ -1,0 +1,338 @@
+"""Collects accuracies from result folders.
+
+A seed's accuracy comes from the `summary.json` of a finished run, as the mean over its initialisations, or from a
+Parquet file of predictions, as the share of rows that are right. Names in these files are untrusted text: any string is
+taken, with control characters replaced by spaces; escaping is left to those who render it.
+"""
+
+import csv
+import json
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from candidly.bench.scores import Cell, Scores, check_share, mean_of, plain
+
+__all__ = ["read", "read_csv"]
+
+FORMAT = 1  # of summary.json
+TEXT, WHOLE, ANY = "strings", "whole numbers", "numbers or strings"
+COLUMNS = {"dataset": TEXT, "method": TEXT, "seed": WHOLE, "split": TEXT, "row": ANY, "true": ANY, "predicted": ANY}
+BATCH_ROWS = 2**20
+
+AnyPath = str | os.PathLike[str]
+Entry = tuple[str, str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """What one file says: accuracies and, of a run, the settings that all cells of a dataset should share."""
+
+    path: Path
+    shares: dict[Entry, float]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
+    """Collect the accuracies that lie under folders.
+
+    Parameters
+    ----------
+    folders : path or iterable of paths
+        Folders, searched with all that is below them, or single files. Every `summary.json` counts, and every Parquet
+        file that does not lie beside one. A Parquet file has the columns dataset, method, seed, split, row, true and
+        predicted; rows without a true label are left out.
+    split : str, default "test"
+        The rows to score.
+
+    Returns
+    -------
+    Scores
+
+    Raises
+    ------
+    FileNotFoundError
+        If a folder does not exist.
+    ValueError
+        If nothing is found, a file is malformed, two files have the same dataset, method and seed (unless a run with
+        more seeds repeats another), or a cell's seeds come from runs with different settings.
+
+    Warns
+    -----
+    UserWarning
+        If a file has no accuracy for this split, or cells of one dataset have different seeds or settings.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> summary = {"format": 1, "dataset": "lost", "method": "proden", "seeds": [0, 1]}
+    >>> summary["metrics"] = {"test_accuracy": [[0.50, 0.75], [0.75, 0.75]]}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "summary.json").write_text(json.dumps(summary))
+    ...     scores = read(folder)
+    >>> dict(scores.cells["lost", "proden"])
+    {0: 0.625, 1: 0.75}
+    """
+    folders = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    if not folders:
+        raise ValueError("no folder was given; name folders that hold runs or Parquet files of predictions")
+    sources = [
+        _read_predictions(path, split) if path.suffix == ".parquet" else _read_summary(path, split)
+        for path in _find(folders)
+    ]
+    silent = [str(source.path) for source in sources if not source.shares]
+    if silent:
+        warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {_some(silent)}", stacklevel=2)
+    found: dict[Entry, _Source] = {}
+    for source in sorted(sources, key=lambda one: -len(one.shares)):  # larger runs first: they stand for smaller ones
+        for entry, share in source.shares.items():
+            known = found.setdefault(entry, source)
+            smaller = bool(source.settings) and len(source.shares) < len(known.shares)
+            if known is not source and not (
+                known.settings == source.settings and (smaller or known.shares[entry] == share)
+            ):
+                raise ValueError(_collision(entry, source, known))
+    if not found:
+        raise ValueError(
+            f"no {split} accuracies under {', '.join(map(str, folders))}; "
+            "give folders that hold summary.json or Parquet files of predictions"
+        )
+    _check_settings(found)
+    return _gather({entry: source.shares[entry] for entry, source in found.items()}, split)
+
+
+def read_csv(path: AnyPath) -> Scores:
+    r"""Read published accuracies, one line per seed.
+
+    Parameters
+    ----------
+    path : path
+        A CSV file with the columns method, dataset, seed and test_accuracy; others are ignored.
+
+    Returns
+    -------
+    Scores
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, a line is malformed, or two lines have the same method, dataset and seed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "published.csv")
+    ...     _ = path.write_text("method,dataset,seed,test_accuracy\nproden,lost,0,0.5\n")
+    ...     read_csv(path).mean("lost", "proden")
+    0.5
+    """
+    found: dict[Entry, float] = {}
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = csv.DictReader(file, strict=True)
+            for name in ("method", "dataset", "seed", "test_accuracy"):
+                if name not in (lines.fieldnames or ()):
+                    raise ValueError(f"there is no column {name!r}; add it")
+            for line in lines:
+                _add_line(found, line, f"line {lines.line_num}")
+    except (csv.Error, ValueError) as error:  # also text that is no UTF-8
+        raise ValueError(f"{path} cannot be used: {error}") from None
+    if not found:
+        raise ValueError(f"{path} has no lines below its header; give a file with accuracies")
+    return _gather(found, "test")
+
+
+def _add_line(found: dict[Entry, float], line: Mapping[str, str | None], where: str) -> None:
+    method, dataset, seed, accuracy = (line[name] for name in ("method", "dataset", "seed", "test_accuracy"))
+    if method is None or dataset is None or seed is None or accuracy is None:
+        raise ValueError(f"{where} has too few fields; complete or remove it")
+    try:
+        entry, value = (plain(dataset), plain(method), int(seed)), float(accuracy)
+    except ValueError:
+        raise ValueError(f"{where} has seed {seed!r} and test_accuracy {accuracy!r}; give numbers") from None
+    if entry in found:
+        raise ValueError(f"{where} repeats method {method!r}, dataset {dataset!r}, seed {seed}; remove one of them")
+    found[entry] = check_share(value, where)
+
+
+def _find(folders: Sequence[AnyPath]) -> list[Path]:
+    """Return each source file once, also when folders overlap."""
+    paths: dict[Path, Path] = {}
+    for folder in map(Path, folders):
+        if folder.is_file():
+            if folder.suffix not in (".json", ".parquet"):
+                raise ValueError(f"{folder} is neither a folder nor a .json or .parquet file; give one of these")
+            paths.setdefault(folder.resolve(), folder)
+        elif not folder.is_dir():
+            raise FileNotFoundError(f"{folder} does not exist; check the name")
+        for parent, below, names in os.walk(folder):
+            below.sort()
+            summaries = [name for name in names if name == "summary.json"]
+            for name in summaries or sorted(name for name in names if name.endswith(".parquet")):
+                path = Path(parent, name)
+                paths.setdefault(path.resolve(), path)
+    return list(paths.values())
+
+
+def _collision(entry: Entry, one: _Source, other: _Source) -> str:
+    both = f"{one.path} and {other.path} both have dataset {entry[0]!r}, method {entry[1]!r}, seed {entry[2]}"
+    differ = _differences([one, other])
+    return f"{both}{f', and differ in {differ}' if differ else ''}; remove one or give the folders separately"
+
+
+def _check_settings(found: Mapping[Entry, _Source]) -> None:
+    """Refuse cells, and point out datasets, whose runs were not made alike."""
+    cells: dict[Cell, dict[Path, _Source]] = defaultdict(dict)
+    datasets: dict[str, dict[Path, _Source]] = defaultdict(dict)
+    for (dataset, method, _), source in found.items():
+        if source.settings:
+            cells[dataset, method][source.path] = datasets[dataset][source.path] = source
+    for cell, sources in cells.items():
+        differ = _differences(sources.values())
+        if differ:
+            where = _some(map(str, sources))
+            raise ValueError(f"the seeds of {cell} come from runs that differ in {differ}: {where}; keep one of them")
+    uneven = [f"{name}: {text}" for name, sources in datasets.items() if (text := _differences(sources.values()))]
+    if uneven:
+        warnings.warn(
+            f"runs on one dataset differ, so that comparing them may mislead: {_some(uneven, mark=' | ')}", stacklevel=3
+        )
+
+
+def _differences(sources: Iterable[_Source]) -> str:
+    """Say in which settings runs differ."""
+    values: dict[str, set[str]] = defaultdict(set)
+    for source in sources:
+        for key, value in source.settings.items():
+            values[key].add(str(value))
+    return _some(f"{key} ({_some(sorted(found))})" for key, found in values.items() if len(found) > 1)
+
+
+def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
+    config = facts.get("config")
+    if not isinstance(config, dict):
+        return {}
+    recipe, dataset = config.get("recipe"), config.get("dataset")
+    found = {
+        f"recipe {key}": value for key, value in (recipe if isinstance(recipe, dict) else {}).items() if key != "name"
+    }
+    content = dataset.get("content") if isinstance(dataset, dict) else None
+    return {"protocol": config.get("protocol"), "content of the dataset": content} | found
+
+
+def _read_summary(path: Path, split: str) -> _Source:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8 or nested too deeply
+        raise ValueError(f"{path} is no JSON file ({error}); restore it or remove it") from None
+    if not isinstance(facts, dict) or "format" not in facts:
+        return _Source(path, {})  # another program's
+    version = facts["format"]
+    if type(version) is not int or version != FORMAT:
+        raise ValueError(f"{path} has format version {version!r}, known is {FORMAT}; read it with a newer candidly")
+    dataset, method, seeds, metrics = (facts.get(key) for key in ("dataset", "method", "seeds", "metrics"))
+    if not (isinstance(dataset, str) and isinstance(method, str) and isinstance(metrics, dict)):
+        raise ValueError(f"{path} lacks 'dataset', 'method' or 'metrics', or has a wrong type there; write it again")
+    if not isinstance(seeds, list) or any(type(seed) is not int for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise ValueError(f"{path} has seeds {seeds!r}; give a list of different whole numbers")
+    name = f"{split}_accuracy"
+    values = metrics.get(name, [])
+    if values == []:
+        return _Source(path, {})
+    if not isinstance(values, list) or len(values) != len(seeds):
+        raise ValueError(f"{path}: {name} is not a list with one entry for each of the {len(seeds)} seeds; correct it")
+    entries = {}
+    for seed, starts in zip(seeds, values, strict=True):
+        if not isinstance(starts, list) or not starts:
+            raise ValueError(f"{path}: {name} of seed {seed} is {starts!r}; give a list, one number per initialisation")
+        shares = [check_share(value, f"{path}: {name} of seed {seed}") for value in starts]
+        entries[plain(dataset), plain(method), seed] = mean_of(shares)
+    return _Source(path, entries, _settings(facts))
+
+
+def _read_predictions(path: Path, split: str) -> _Source:
+    """Aggregate batch by batch: such a file may have more rows than fit in memory."""
+    counts: dict[Entry, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow)
+            for batch in file.iter_batches(BATCH_ROWS, columns=[name for name in COLUMNS if name != "row"]):
+                for group in _count(batch, split):
+                    if None in group.values():
+                        raise ValueError(f"{path} has rows without dataset, method or seed; fill them in")
+                    entry = (plain(group["dataset"]), plain(group["method"]), int(group["seed"]))
+                    right, rows = counts[entry]
+                    counts[entry] = right + group["right_sum"], rows + group["right_count"]
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as Parquet ({error}); write it again") from error
+    return _Source(path, {entry: right / rows for entry, (right, rows) in counts.items()})
+
+
+def _count(batch: pa.RecordBatch, split: str) -> list[dict[str, Any]]:
+    """Return the number of rows and of right ones, per dataset, method and seed."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    for name, column in columns.items():
+        if pa.types.is_dictionary(column.type):
+            columns[name] = column.cast(column.type.value_type)
+    labelled = pc.invert(pc.is_null(columns["true"], nan_is_null=True))
+    counted = pc.and_(pc.equal(columns["split"].cast(pa.string()), split), labelled)
+    table = pa.table(columns).filter(counted)
+    true, predicted = table["true"], table["predicted"]
+    if true.type != predicted.type and not (_is_number(true.type) and _is_number(predicted.type)):
+        true, predicted = true.cast(pa.string()), predicted.cast(pa.string())
+    table = table.append_column("right", pc.fill_null(pc.equal(true, predicted), False))
+    groups = table.group_by(["dataset", "method", "seed"]).aggregate([("right", "sum"), ("right", "count")])
+    return groups.to_pylist()
+
+
+def _check_columns(path: Path, schema: pa.Schema) -> None:
+    for name, content in COLUMNS.items():
+        number = schema.names.count(name)
+        if number != 1:
+            raise ValueError(f"{path} has {number or 'no'} columns named {name!r}; write exactly one")
+        kind = schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if {TEXT: text, WHOLE: pa.types.is_integer(kind), ANY: not pa.types.is_nested(kind)}[content]:
+            continue
+        raise ValueError(f"{path}: the column {name!r} holds {kind}; write {content}")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _gather(entries: Mapping[Entry, float], split: str) -> Scores:
+    cells: dict[Cell, dict[int, float]] = defaultdict(dict)
+    for (dataset, method, seed), accuracy in entries.items():
+        cells[dataset, method][seed] = accuracy
+    scores = Scores(cells, split)
+    uneven = [text for dataset in scores.datasets if (text := _describe_uneven(scores, dataset))]
+    if uneven:
+        warnings.warn(f"cells of one dataset have different seeds: {_some(uneven, mark=' | ')}", stacklevel=3)
+    return scores
+
+
+def _describe_uneven(scores: Scores, dataset: str) -> str:
+    """Say which methods have which seeds, or nothing where all have the same."""
+    methods: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for (name, method), seeds in scores.cells.items():
+        if name == dataset:
+            methods[tuple(seeds)].append(method)
+    parts = [f"{_some(names)} (seeds {_some(map(str, seeds), 10)})" for seeds, names in methods.items()]
+    return f"{dataset}: {_some(parts, mark='; ')}" if len(parts) > 1 else ""
+
+
+def _some(texts: Iterable[str], limit: int = 5, mark: str = ", ") -> str:
+    texts = list(texts)
+    more = f"{mark}and {len(texts) - limit} more" if len(texts) > limit else ""
+    return mark.join(texts[:limit]) + more

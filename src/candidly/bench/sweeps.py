@@ -1,0 +1,224 @@
+"""All runs of an experiment: what is done is skipped, what fails is kept for reading, the rest goes on."""
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import torch
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from tqdm import tqdm
+
+from candidly.bench import sets
+from candidly.bench.lock import locked
+from candidly.bench.run import Run, execute, fail, one_line
+from candidly.bench.spec import Spec
+from candidly.data.dataset import Dataset
+from candidly.engine import find_device
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a sweep did.
+
+    Attributes
+    ----------
+    done, skipped : tuple of Path
+        The folders of the runs that were trained now, and of those that had been before.
+    failed : dict of str to str
+        For each run that failed, and for each dataset that could not be loaded, the reason in one line.
+    """
+
+    done: tuple[Path, ...]
+    skipped: tuple[Path, ...]
+    failed: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"runs: {len(self.done)} done, {len(self.skipped)} done before, {len(self.failed)} failed"]
+        return "\n".join([*lines, *(f"  {name}: {reason}" for name, reason in self.failed.items())])
+
+
+def sweep(
+    spec: Spec,
+    out: str | os.PathLike[str],
+    *,
+    root: str | None = None,
+    download: bool = False,
+    device: str = "auto",
+    jobs: int = 1,
+    retry_failed: bool = False,
+    progress: bool | None = None,
+) -> Outcome:
+    """Train all runs of an experiment that are not done yet.
+
+    Killing it at any moment loses at most the runs that are training; calling it again goes on with them.
+
+    Parameters
+    ----------
+    spec
+        What to run.
+    out
+        The folder for the runs' folders, and for the candidate sets that are made (in ``candidates``).
+    root, download
+        Where datasets are, and whether to download missing ones; see `candidly.data.load`.
+    device
+        "auto", "cpu" or "cuda".
+    jobs
+        How many runs train at the same time, each in a process of its own. All seeds of a run train together anyway:
+        more than one job pays on a CPU with many cores.
+    retry_failed
+        Whether to try again what failed before.
+    progress
+        Whether to show bars; None does so on a terminal.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from candidly import Recipe
+    >>> spec = Spec(("digits+uniform-0.3",), ("proden", "cc"), seeds=(0,), recipe=Recipe("short", epochs=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first, again = (sweep(spec, folder, device="cpu") for _ in range(2))
+    >>> len(first.done), len(again.done), len(again.skipped)
+    (2, 0, 2)
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}; train at least 1 run at a time")
+    folder, device = Path(out), str(find_device(device))
+    folder.mkdir(parents=True, exist_ok=True)
+    shown = sys.stderr.isatty() if progress is None else progress
+    runs, failed = _resolve(spec, folder, root, download, device, shown)
+    skipped = tuple(run.folder for run in runs if run.done)
+    waiting = [run for run in runs if not run.done and (retry_failed or not run.failed)]
+    failed |= {run.title: _failure(run) for run in runs if run.failed and not run.done and run not in waiting}
+    done, before = [], time.perf_counter()
+    parent = (platform.node(), os.getpid()) if jobs > 1 else None
+    calls = [joblib.delayed(_attempt)(run, spec, folder, root, device, jobs, shown, parent) for run in waiting]
+    with tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty())) as bar:
+        for number, (run, reason) in enumerate(_outcomes(calls, waiting, jobs), 1):
+            bar.update()
+            if reason:
+                failed[run.title] = reason
+            else:
+                done.append(run.folder)
+            if shown:
+                left = (time.perf_counter() - before) / number * (len(waiting) - number)
+                result = f" failed: {reason}" if reason else f": {_result(run)}"
+                tqdm.write(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
+    return Outcome(tuple(done), skipped, failed)
+
+
+def _resolve(
+    spec: Spec, out: Path, root: str | None, download: bool, device: str, shown: bool
+) -> tuple[list[Run], dict[str, str]]:
+    """Return all runs, and why datasets could not be loaded; candidate sets are made here, before any run trains."""
+    runs: list[Run] = []
+    names: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    for source in spec.datasets:
+        if shown:
+            tqdm.write(f"loading {source}")
+        try:
+            dataset = sets.load(source, out / "candidates", root, download, device)
+            if dataset.name in names:
+                both = f"{names[dataset.name]} and {source}"
+                raise ValueError(f"{both} would both be called {dataset.name!r} in tables; rename one of the files")
+        except (ImportError, OSError, ValueError) as error:
+            failed[source] = str(error)
+        else:
+            names[dataset.name] = source
+            runs += Run.all_of(spec, dataset, source, out)
+    return runs, failed
+
+
+def _outcomes(calls: list[Any], waiting: list[Run], jobs: int) -> Iterator[tuple[Run, str | None]]:
+    """Yield each run when it has ended, and why it failed; a worker that dies takes the unfinished ones with it."""
+    ended = set()
+    try:
+        for run, reason in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(calls):
+            ended.add(run.folder)
+            yield run, reason
+    except TerminatedWorkerError:
+        died = "not trained, because a worker process died, perhaps for lack of memory; call again with fewer jobs"
+        yield from ((run, died) for run in waiting if run.folder not in ended and not run.done)
+
+
+def _attempt(
+    run: Run,
+    spec: Spec,
+    out: Path,
+    root: str | None,
+    device: str,
+    jobs: int,
+    shown: bool,
+    parent: tuple[str, int] | None,
+) -> tuple[Run, str | None]:
+    """Execute a run and return why it failed, if it did; its traceback is kept."""
+    if parent is not None:
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs)))
+        if _orphaned(*parent):
+            raise SystemExit  # the sweep was killed: leave its other runs to the next one
+    with locked(run.folder, wait=False) as mine:
+        if not mine:
+            return run, "another process is training it"
+        if run.done:  # by another process, in the meantime
+            return run, None
+        try:
+            dataset = _dataset(run, out, root, device)
+            execute(run, spec, dataset, device, progress=None if shown and jobs == 1 else False)
+        except (OSError, MemoryError, torch.OutOfMemoryError) as error:  # the machine's fault: try again next time
+            return run, one_line(error)
+        except (Exception, SystemExit) as error:  # whatever a method raises must not stop the other runs
+            fail(run, error)
+            return run, _failure(run)
+    return run, None
+
+
+_held: dict[str, Dataset] = {}  # the last dataset, by its content: the runs of one come one after the other
+
+
+def _dataset(run: Run, out: Path, root: str | None, device: str) -> Dataset:
+    content = run.config["dataset"]["content"]
+    if content not in _held:
+        _held.clear()
+        dataset = sets.load(run.source, out / "candidates", root, False, device)
+        if sets.fingerprint(dataset) != content:
+            raise OSError(f"{run.source} changed while the sweep ran; call it again")
+        _held[content] = dataset
+    return _held[content]
+
+
+def _orphaned(node: str, pid: int) -> bool:
+    """Whether the sweep that a worker belongs to is gone."""
+    if node != platform.node():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def _failure(run: Run) -> str:
+    path = run.folder / "failed.txt"
+    reason = path.read_text(encoding="utf-8").partition("\n")[0]
+    return f"{reason} (traceback in {path}; --retry-failed tries again)"
+
+
+def _result(run: Run) -> str:
+    summary = json.loads((run.folder / "summary.json").read_text(encoding="utf-8"))
+    accuracy = summary["metrics"].get("test_accuracy")
+    score = f"test accuracy {100 * np.mean(accuracy):.2f}" if accuracy else "no true labels"
+    return f"{score} ({_duration(summary['seconds'])})"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
