@@ -29,6 +29,8 @@ def main() -> None:
     out = Path(args.out)
     results = json.loads(out.read_text()) if out.exists() else {}
     for name in args.datasets.split(","):
+        if name not in PRINTED:
+            parser.error(f"the paper prints no number for {name!r}; choose from {', '.join(PRINTED)}")
         start = time.perf_counter()
         try:
             with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import torch
 
 SPEC = """
-datasets = ["{path}"]
+datasets = ['{path}']
 methods = ["at-once+proden"]
 seeds = "0"
 [recipe]
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--out", default="benchmarks/results/memory.json")
     args = parser.parse_args()
+    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         path, spec, runs = Path(folder, "large.parquet"), Path(folder, "spec.toml"), Path(folder, "runs")
         write_table(path, args.rows, args.features, args.classes)

@@ -4,8 +4,10 @@ import json
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,8 +164,7 @@ def _attempt(
     """Execute a run and return why it failed, if it did; its traceback is kept."""
     if parent is not None:
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs)))
-        if _orphaned(*parent):
-            raise SystemExit  # the sweep was killed: leave its other runs to the next one
+        _end_with(*parent)
     with locked(run.folder, wait=False) as mine:
         if not mine:
             return run, "another process is training it"
@@ -194,15 +195,24 @@ def _dataset(run: Run, out: Path, root: str | None, device: str) -> Dataset:
     return _held[content]
 
 
-def _orphaned(node: str, pid: int) -> bool:
-    """Whether the sweep that a worker belongs to is gone."""
-    if node != platform.node():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
+_parents: set[tuple[str, int]] = set()  # which this process watches
+
+
+def _end_with(node: str, pid: int) -> None:
+    """End this worker when its sweep is gone, so that the next one finds the machine free."""
+
+    def watch() -> None:
+        with suppress(PermissionError):
+            while True:
+                try:
+                    os.kill(pid, 0)
+                except ProcessLookupError:
+                    os._exit(1)
+                time.sleep(1)
+
+    if os.name == "posix" and node == platform.node() and (node, pid) not in _parents:
+        _parents.add((node, pid))
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _failure(run: Run) -> str:
