@@ -48,7 +48,9 @@ def shrink(monkeypatch, name, num_train, num_test):
     """Let a dataset of images have fewer of them, with whatever content."""
     entry = REGISTRY[name]
     files = tuple(replace(file, size=None, digest=None) for file in entry.files)
-    change(monkeypatch, name, files=files, shape=(num_train + num_test, *entry.shape[1:]), num_train=num_train)
+    downloads = tuple(replace(download, size=None, digest=None) for download in entry.downloads)
+    shape = (num_train + num_test, *entry.shape[1:])
+    change(monkeypatch, name, files=files, downloads=downloads, shape=shape, num_train=num_train)
 
 
 def images(n, *shape, seed=0):

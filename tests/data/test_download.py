@@ -4,10 +4,12 @@ import functools
 import gc
 import http.server
 import io
+import os
 import socket
 import sys
 import tarfile
 import threading
+import time
 import warnings
 from dataclasses import replace
 
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from candidly.data import REGISTRY, LicenceNotice, load
+from candidly.data import REGISTRY, LicenceNotice, download, load
 from candidly.data.entry import Download, File
 from tests.data import made
 
@@ -177,9 +179,9 @@ def test_downloads_what_is_missing(server, places, monkeypatch):
     made.write_idx_dataset(folder, (pictures[:3], labels[:3]), (pictures[3:], labels[3:]), ".gz")
     made.write_idx_dataset(places[0] / "mnist", (pictures[:3], labels[:3]), (pictures[3:], labels[3:]), ".gz")
     downloads = []
-    for download in REGISTRY["mnist"].downloads:
-        content = (folder / download.name).read_bytes()
-        downloads.append(Download(f"{address}/{download.name}", len(content), made.sha256(content)))
+    for known in REGISTRY["mnist"].downloads:
+        content = (folder / known.name).read_bytes()
+        downloads.append(Download(f"{address}/{known.name}", len(content), made.sha256(content)))
     made.change(monkeypatch, "mnist", downloads=tuple(downloads))
     (places[0] / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
     (folder / "train-images-idx3-ubyte.gz").unlink()
@@ -216,8 +218,8 @@ def small_cifar100(server, monkeypatch):
         folder, address = server
         archive(folder / "cifar.tar.gz", contents | others)
         content = (folder / "cifar.tar.gz").read_bytes()
-        download = Download(f"{address}/cifar.tar.gz", len(content), made.sha256(content), tuple(contents))
-        made.change(monkeypatch, "cifar100", files=files, downloads=(download,))
+        offered = Download(f"{address}/cifar.tar.gz", len(content), made.sha256(content), tuple(contents))
+        made.change(monkeypatch, "cifar100", files=files, downloads=(offered,))
 
     return serve
 
@@ -246,8 +248,75 @@ def test_rejects_an_archive_that_is_none(small_cifar100, server, places, monkeyp
     small_cifar100()
     content = (server[0] / "cifar.tar.gz").read_bytes()[:-100]
     (server[0] / "cifar.tar.gz").write_bytes(content)
-    download = replace(REGISTRY["cifar100"].downloads[0], size=len(content), digest=made.sha256(content))
-    made.change(monkeypatch, "cifar100", downloads=(download,))
+    offered = replace(REGISTRY["cifar100"].downloads[0], size=len(content), digest=made.sha256(content))
+    made.change(monkeypatch, "cifar100", downloads=(offered,))
     with pytest.raises(ValueError, match="is not the expected archive"):
         load("cifar100", root=places[0], download=True)
     assert not left_behind(places[0])
+
+
+@pytest.mark.filterwarnings("ignore::candidly.data.LicenceNotice")
+def test_says_that_the_folder_cannot_be_written(server, places, monkeypatch):
+    serve_lost(server, monkeypatch)
+    for place in (places[0], places[0] / "realworld"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("a file")
+        with pytest.raises(OSError, match="realworld cannot be written to") as caught:
+            load("lost", root=places[0], download=True)
+        for part in (str(places[0] / "realworld"), "root=", "XDG_CACHE_HOME"):
+            assert part in str(caught.value)
+        place.unlink()
+    load("lost", root=places[0], download=True)
+
+
+@pytest.mark.filterwarnings("ignore::candidly.data.LicenceNotice")
+def test_does_not_download_what_is_there_plain(server, places, monkeypatch):
+    made.shrink(monkeypatch, "mnist", 3, 1)
+    folder, address = server
+    pictures, labels = made.images(4, 28, 28), np.arange(4, dtype=np.uint8)
+    parts = (pictures[:3], labels[:3]), (pictures[3:], labels[3:])
+    made.write_idx_dataset(folder, *parts, ".gz")
+    made.write_idx_dataset(places[0] / "mnist", *parts)
+    downloads = (replace(known, url=f"{address}/{known.name}") for known in REGISTRY["mnist"].downloads)
+    made.change(monkeypatch, "mnist", downloads=tuple(downloads))
+    (places[0] / "mnist" / "t10k-labels-idx1-ubyte").unlink()
+    (folder / "train-images-idx3-ubyte.gz").unlink()
+    assert load("mnist", root=places[0], download=True).y.tolist() == [0, 1, 2, 3]
+    assert len(left_behind(places[0])) == 4
+
+
+@pytest.mark.filterwarnings("ignore::candidly.data.LicenceNotice")
+def test_removes_what_was_left_long_ago(server, places, monkeypatch):
+    serve_lost(server, monkeypatch)
+    old, new, other = (places[0] / name for name in (".lost-old", ".lost-new", ".soccer-old"))
+    for folder in (old, new, other):
+        folder.mkdir(parents=True)
+        (folder / "part").write_text("half a file")
+    for folder in (old, other):
+        os.utime(folder, (time.time() - 90_000,) * 2)
+    load("lost", root=places[0], download=True)
+    assert [folder.exists() for folder in (old, new, other)] == [False, True, True]
+
+
+@pytest.mark.filterwarnings("ignore::candidly.data.LicenceNotice")
+def test_stops_when_too_much_comes(server, places, monkeypatch):
+    serve_lost(server, monkeypatch)
+    (server[0] / "lost.mat").write_bytes(bytes(10**7))
+    received, write = [], download._Limited.write
+    monkeypatch.setattr(
+        download._Limited, "write", lambda self, content: received.append(len(content)) or write(self, content)
+    )
+    with pytest.raises(ValueError, match=r"is not the published file: it has more than \d+ bytes"):
+        load("lost", root=places[0], download=True)
+    assert sum(received) < 10**5
+    assert not left_behind(places[0])
+
+
+def test_a_nested_download_points_at_the_caller(server, places, monkeypatch):
+    made.change(monkeypatch, "cifar10", downloads=(Download("http://127.0.0.1:9/cifar.tar.gz", 1, None),))
+    (places[0] / "cifar10n").mkdir(parents=True)
+    (places[0] / "cifar10n" / "cifar10n.npz").write_bytes(b"")
+    with pytest.warns(LicenceNotice) as caught, pytest.raises(FileNotFoundError, match="could not be downloaded"):
+        load("cifar10n", root=places[0], download=True)
+    assert [str(warning.message).split(":")[0] for warning in caught] == ["cifar10n", "cifar10"]
+    assert {warning.filename for warning in caught} == {__file__}

@@ -132,13 +132,13 @@ def test_rejects_unknown_names():
         load("lots")
     with pytest.raises(ValueError, match="did you mean 'mnist'"):
         load("MNIST")
-    with pytest.raises(ValueError, match=r"'qqq'; known are .*files of your own \(.mat, .npz, .parquet, .csv\)"):
+    with pytest.raises(ValueError, match=r"'qqq'; known are .*files of your own \(.mat, .npz, .parquet, .csv, .csv.gz"):
         load("qqq")
     with pytest.raises(ValueError, match="name is 3; pass the name of a dataset or the path"):
         load(3)
 
 
-@pytest.mark.parametrize("name", ["no.mat", "no.npz", "no.parquet", "no.csv", "no.CSV"])
+@pytest.mark.parametrize("name", ["no.mat", "no.npz", "no.parquet", "no.csv", "no.CSV", "no.csv.gz", "no.tsv"])
 def test_missing_files_of_the_users(tmp_path, name):
     for path in (tmp_path / name, str(tmp_path / name)):
         with pytest.raises(FileNotFoundError, match=f"{name} does not exist"):

@@ -3,7 +3,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from candidly.data import mat
+from candidly.data import mat, mat5
 from tests.data.made import fields_of, toy
 
 
@@ -26,6 +26,31 @@ def test_dense_and_sparse(tmp_path, layout, convert, compress):
     np.testing.assert_array_equal(y, dataset.y)
 
 
+def marked(row, value):
+    """Candidates that are all marked with 1, but for one."""
+    candidates = np.ones((6, 300))
+    candidates[3, row] = value
+    return candidates
+
+
+@pytest.mark.parametrize("mark", [1, 7, 0.5])
+def test_other_marks(tmp_path, mark):
+    fields = fields_of(toy())
+    fields |= {name: fields[name] * mark for name in ("partial_target", "target")}
+    scipy.io.savemat(tmp_path / "toy.mat", fields)
+    np.testing.assert_array_equal(mat.read(tmp_path / "toy.mat")[1], toy().S)
+
+
+@pytest.mark.parametrize("level", ["5", "4"])
+def test_looks_at_the_content_once(tmp_path, monkeypatch, level):
+    looked, whosmat = [], scipy.io.whosmat
+    monkeypatch.setattr(mat, "variables", lambda content: looked.append(5) or mat5.variables(content))
+    monkeypatch.setattr(scipy.io, "whosmat", lambda content: looked.append(4) or whosmat(content))
+    scipy.io.savemat(tmp_path / "toy.mat", fields_of(toy()), format=level)
+    mat.read(tmp_path / "toy.mat")
+    assert looked == [int(level)]
+
+
 def test_integer_features(tmp_path):
     fields = {"data": np.array([[1], [2]], dtype=np.uint8), "partial_target": np.eye(2), "target": np.eye(2)}
     scipy.io.savemat(tmp_path / "toy.mat", fields)
@@ -42,6 +67,12 @@ def test_integer_features(tmp_path):
         ({"data": np.zeros((300, 5)) * 1j}, "data should be a real matrix.*complex128"),
         ({"target": np.zeros((6, 300))}, "row 0 has 0 true labels in target"),
         ({"target": np.ones((6, 300))}, "row 0 has 6 true labels in target"),
+        ({"data": np.array([[1, "a"]], dtype=object)}, "data should be a real matrix"),
+        ({"target": np.eye(6)[:, np.arange(300) % 6] * -1}, "row 0 holds -1.0 in target, which marks classes with one"),
+        ({"partial_target": marked(7, np.nan)}, "row 7 holds nan in partial_target"),
+        ({"partial_target": marked(7, np.inf)}, "row 7 holds inf in partial_target"),
+        ({"partial_target": marked(7, -1)}, "row 7 holds -1.0 in partial_target"),
+        ({"partial_target": marked(7, 0.5)}, "row 7 holds 0.5 in partial_target"),
     ],
 )
 def test_rejects(tmp_path, change, message):

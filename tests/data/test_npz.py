@@ -1,3 +1,4 @@
+import contextlib
 import io
 import zipfile
 
@@ -61,6 +62,66 @@ def test_rejects_headers_that_cannot_be(tmp_path, claimed):
         archive.writestr("X.npy", member(claimed, b"1234"))
     with pytest.raises(ValueError, match=r"a.npz: X is damaged: shape \(\d+,\) of type uint8 takes \d+ bytes"):
         npz.read(tmp_path / "a.npz", ["X"])
+
+
+def raw_member(header, content=b"1234", version=b"\x01\x00"):
+    """An array with a header as it stands there."""
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY" + version + len(text).to_bytes(2, "little") + text + content
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("{'descr': '|u1', 'fortran_order': False, 'shape': (-4,)}", r"X is damaged: its shape is \(-4,\)"),
+        ("{'descr': '|u1', 'fortran_order': False, 'shape': (-2, -2)}", "X is damaged: its shape"),
+        ("{'descr': '|u1', 'fortran_order': False, 'shape': (True, 4)}", "X is damaged: its shape"),
+        (f"{{'descr': '|u1', 'fortran_order': False, 'shape': (0, {2**63})}}", "X is damaged: its shape"),
+        (f"{{'descr': '|u1', 'fortran_order': False, 'shape': (0, {2**62}, 8)}}", "X is "),
+        ("{'descr': '|V0', 'fortran_order': False, 'shape': (10,)}", "X has type .*take no space"),
+        ("{'descr': '<U0', 'fortran_order': False, 'shape': (10,)}", "X has type .*take no space"),
+        ("{'descr': 7, 'fortran_order': False, 'shape': (4,)}", "X is no readable array"),
+        ("{'descr': ('|u1', 'x'), 'fortran_order': False, 'shape': (4,)}", "X is no readable array"),
+        ("{'descr': '|u1', 'fortran_order': False, 'shape': (4,)", "X is no readable array"),
+        ("{'descr': '''|u1, 'fortran_order': False, 'shape': (4,)}", "X is no readable array"),
+        ("(" * 900, "X is no readable array"),
+    ],
+)
+def test_rejects_headers_that_numpy_stumbles_over(tmp_path, header, message):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X.npy", raw_member(header))
+    with pytest.raises(ValueError, match=rf"a.npz: {message}"):
+        npz.read(tmp_path / "a.npz", ["X"])
+
+
+def test_rejects_other_versions(tmp_path):
+    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}"
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X.npy", raw_member(header, version=b"\x09\x00"))
+    with pytest.raises(ValueError, match=r"a.npz: X is no readable array"):
+        npz.read(tmp_path / "a.npz", ["X"])
+
+
+def test_rejects_encrypted_members(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, X=np.arange(4))
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a.npz: X is encrypted; save it with numpy.savez"):
+        npz.read(path, ["X"])
+
+
+def test_changed_bytes_raise_one_kind_of_error(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, X=np.arange(4.0), S=np.eye(4, dtype=bool))
+    content, generator = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(2000):
+        changed = bytearray(content)
+        changed[generator.integers(len(changed))] = generator.integers(256)
+        path.write_bytes(changed)
+        with contextlib.suppress(ValueError):
+            npz.read(path, ["X", "S"])
 
 
 def test_rejects_sizes_that_cannot_be(tmp_path):

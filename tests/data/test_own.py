@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from candidly.data import load
+from candidly.data import load, own
 from candidly.data.own import dataset_name
 from tests.data.made import fields_of, toy
 
@@ -19,6 +19,8 @@ def arrays():
         ("/a/My Birds (2).PARQUET", "my-birds--2-"),
         ("v1.2+x_y z.npz", "v1.2+x_y-z"),
         ("Vögel.mat", "v-gel"),
+        ("birds.CSV.gz", "birds"),
+        ("birds.2.tsv", "birds.2"),
     ],
 )
 def test_names(path, name):
@@ -101,9 +103,44 @@ def test_npz_types(tmp_path, X, dtype):
         ({"classes": np.array(list("abcdea"))}, "class 'a' is listed twice"),
         ({"classes": np.zeros((2, 3))}, r"classes is \(2, 3\) of type float64"),
         ({"X": np.array([{}] * 300, dtype=object)}, "Python objects and records are not read"),
+        ({"X": np.zeros((300, 1, 2, 2, 2))}, r"X is \(300, 1, 2, 2, 2\) of type float64; save numbers"),
+        ({"X": np.zeros((300, 0))}, r"X is \(300, 0\), without features"),
+        ({"X": np.zeros((300, 4, 0), np.uint8)}, r"X is \(300, 4, 0\), without features"),
+        (
+            {"X": np.zeros((300, 8, 8, 3), np.uint8)},
+            r"images with 8 channels; transpose it to \(rows, channels, height",
+        ),
+        ({"X": np.full((300, 1), np.finfo(np.longdouble).max)}, "row 0 of X holds a value that is not finite"),
+        ({"S": np.ones((300, 1), bool), "classes": None}, "the number of classes is 1; save at least two"),
+        ({"classes": np.array(["a"] * 7)}, "7 class names for 6 columns of S"),
     ],
 )
 def test_npz_rejects(tmp_path, change, message):
     np.savez(tmp_path / "toy.npz", **{k: v for k, v in (arrays() | change).items() if v is not None})
     with pytest.raises(ValueError, match=f"toy.npz.*{message}"):
         load(tmp_path / "toy.npz")
+
+
+def test_warns_once_of_labels_that_are_no_candidates(tmp_path):
+    changed = arrays()
+    S, y = changed["S"], changed["y"]
+    S[[7, 250], :] = True
+    S[[7, 250], y[[7, 250]]] = False
+    np.savez(tmp_path / "toy.npz", **changed)
+    with pytest.warns(UserWarning, match="true label") as caught:
+        dataset = load(tmp_path / "toy.npz")
+    np.testing.assert_array_equal(dataset.S, S)
+    assert [str(warning.message) for warning in caught] == [
+        f"{tmp_path / 'toy.npz'}: in 2 of 300 rows (0.67%) the true label is not among the candidates, first row 7; "
+        "check separator and spelling, or mind that methods assume it is"
+    ]
+    assert caught[0].filename == __file__, "it points at the caller"
+
+
+def test_names_are_counted_before_they_are_read(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(own.candidates, "class_names", read.append)
+    np.savez(tmp_path / "toy.npz", **arrays() | {"classes": np.arange(10**5)})
+    with pytest.raises(ValueError, match="100000 class names for 6 columns of S"):
+        load(tmp_path / "toy.npz")
+    assert not read

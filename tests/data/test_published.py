@@ -1,7 +1,9 @@
 """Whole datasets, small ones made here and, where they are found, the published ones."""
 
+import gzip
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +43,40 @@ def test_kmnist_as_npz(places, monkeypatch):
     dataset = load("kmnist", root=places[0])
     assert_fully_labelled(dataset, pictures, labels, 2)
     assert dataset.classes[3] == "tsu"
+
+
+def test_kmnist_placed_by_hand(places, monkeypatch):
+    made.shrink(monkeypatch, "kmnist", 4, 2)
+    pictures, labels = made.images(6, 28, 28), np.array([0, 9, 3, 3, 1, 2], np.uint8)
+    folder = places[0] / "kmnist"
+    made.write_idx_dataset(folder, (pictures[:4], labels[:4]), (pictures[4:], labels[4:]), ".gz")
+    downloads = REGISTRY["kmnist"].downloads
+    right = [(folder / download.name).read_bytes() for download in downloads]
+    known = tuple(
+        replace(download, size=len(content), digest=made.sha256(content))
+        for download, content in zip(downloads, right, strict=True)
+    )
+    made.change(monkeypatch, "kmnist", downloads=known)
+    assert len(load("kmnist", root=places[0]).X) == 6
+    (folder / downloads[1].name).write_bytes(gzip.compress(made.idx(labels[1:5])))
+    with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.gz is not the published file.*get it again"):
+        load("kmnist", root=places[0])
+
+
+@pytest.mark.parametrize("suffix", ["", ".npz"])
+def test_files_of_another_dataset(places, monkeypatch, suffix):
+    pictures, labels = made.images(6, 28, 28), np.array([0, 9, 3, 3, 1, 2], np.uint8)
+    folder = places[0] / "kmnist"
+    made.write_idx_dataset(folder, (pictures[:4], labels[:4]), (pictures[4:], labels[4:]))
+    made.shrink(monkeypatch, "kmnist", 4, 2)
+    first, *others = REGISTRY["mnist"].files
+    known = replace(first, size=None, digest=made.sha256(made.idx(pictures[:4])))
+    made.change(monkeypatch, "mnist", files=(known, *others))
+    if suffix:
+        (folder / "train-images-idx3-ubyte").unlink()
+        np.savez(folder / "kmnist-train-imgs.npz", pictures[:4])
+    with pytest.raises(ValueError, match="belongs to mnist, not to kmnist"):
+        load("kmnist", root=places[0])
 
 
 def test_svhn(places, monkeypatch):
@@ -131,8 +167,9 @@ def small_cifar10n(places, monkeypatch):
 def test_cifar10n(small_cifar10n, order):
     root, annotated, save = small_cifar10n
     save(annotator_labels=annotated[:, order])
-    with pytest.warns(LicenceNotice, match=r"cifar10n: licence: CC BY-NC 4.0.*please cite J. Wei"):
+    with pytest.warns(LicenceNotice, match=r"cifar10n: licence: CC BY-NC 4.0.*please cite J. Wei") as caught:
         dataset = load("cifar10n", root=root)
+    assert caught[0].filename == __file__
     assert dataset.name == "cifar10n"
     expected = [set(row) for row in annotated.tolist()] + [{0}, {1}, {2}]
     assert [set(np.flatnonzero(row).tolist()) for row in dataset.S] == expected

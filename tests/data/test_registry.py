@@ -55,6 +55,10 @@ def test_sizes_follow_from_shapes():
     assert [file.size for file in REGISTRY["cifar100"].files] == [50_000 * 3074, 10_000 * 3074]
 
 
+def test_pages_lead_to_what_is_downloaded():
+    assert "yann.lecun.com" not in REGISTRY["mnist"].page, "nothing is downloaded from there"
+
+
 def test_terms_show_both_sides():
     assert "MIT" in REGISTRY["lost"].terms
     assert "academic use only" in REGISTRY["lost"].terms

@@ -1,3 +1,7 @@
+import gzip
+import os
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -72,7 +76,8 @@ def test_wide_tables_are_read_in_smaller_blocks(tmp_path, monkeypatch):
 
 def test_columns_by_other_names(tmp_path):
     text = "a,tags,truth\n1,x;y,x\n2,y,z\n"
-    dataset = read_table(write_csv(tmp_path / "t.csv", text), candidates="tags", label="truth", separator=";")
+    with pytest.warns(UserWarning, match="in 1 of 2 rows"):
+        dataset = read_table(write_csv(tmp_path / "t.csv", text), candidates="tags", label="truth", separator=";")
     assert dataset.classes == ("x", "y", "z"), "a label that is nobody's candidate is a class"
     assert dataset.y.tolist() == [0, 2]
     assert dataset.S.tolist() == [[True, True, False], [False, True, False]]
@@ -84,7 +89,7 @@ def test_without_labels(tmp_path):
     path = write_csv(tmp_path / "t.csv", "a,label,candidates\n1,7,x|y\n2,8,y\n")
     dataset = read_table(path, label=None)
     assert dataset.y is None
-    assert dataset.X.tolist() == [[1, 7], [2, 8]]
+    assert dataset.X.tolist() == [[1], [2]], "true labels are no feature"
 
 
 @pytest.mark.parametrize("wrap", [pa.list_, pa.large_list])
@@ -104,17 +109,23 @@ def test_integers_are_sorted_by_value(tmp_path, kind):
         "candidates": pa.array([[10, 9], [9]], pa.list_(kind)),
         "label": pa.array([9, 100], kind),
     }
-    dataset = read_table(write(tmp_path / "t.parquet", columns))
+    with pytest.warns(UserWarning, match="in 1 of 2 rows"):
+        dataset = read_table(write(tmp_path / "t.parquet", columns))
     assert dataset.classes == ("9", "10", "100")
     assert dataset.S.tolist() == [[True, True, False], [True, False, False]]
     assert dataset.y.tolist() == [0, 2]
 
 
-def test_integers_beside_text_are_text(tmp_path):
-    columns = {"a": [1.0, 2.0], "candidates": ["10|9", "9"], "label": [9, 10]}
-    dataset = read_table(write(tmp_path / "t.parquet", columns))
-    assert dataset.classes == ("10", "9")
-    assert dataset.y.tolist() == [1, 0]
+def test_integers_in_text_are_sorted_by_value(tmp_path):
+    columns = {"a": [1.0, 2.0], "candidates": ["10|9", "9"], "label": [10, 9]}
+    csv = write_csv(tmp_path / "t.csv", "a,candidates,label\n1,10|9,10\n2,9,9\n")
+    for path in (write(tmp_path / "t.parquet", columns), csv):
+        dataset = read_table(path)
+        assert dataset.classes == ("9", "10")
+        assert dataset.S.tolist() == [[True, True], [True, False]]
+        assert dataset.y.tolist() == [1, 0]
+    text = write_csv(tmp_path / "t.csv", "a,candidates\n1,10|9\n2,09\n")
+    assert read_table(text).classes == ("09", "10", "9"), "not all of them are integers"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +161,7 @@ def test_feature_types(tmp_path, kinds, dtype):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"candidates": None}, "has no column 'candidates'; name the column of candidates, out of a, b, label"),
+        ({"candidates": None}, "has no column 'candidates'; name the column of candidates .*, out of a, b, label"),
         ({"a": None, "b": None}, "has no column of features beside candidates, label"),
         ({"a": ["x", "y", "z"]}, "column 'a' has type string; features are numbers"),
         ({"b": [1.0, None, 2.0]}, "row 1 has no value in column 'b'"),
@@ -164,11 +175,19 @@ def test_feature_types(tmp_path, kinds, dtype):
         ({"candidates": [["u"], None, ["v"]]}, "row 1 has no candidates"),
         ({"candidates": [["u"], ["v"], ["u", None]]}, "row 2 has a missing name"),
         ({"candidates": [["u"], ["v"], ["u", " "]]}, "row 2 has an empty name"),
-        ({"candidates": [0.5, 1.5, 2.5]}, "class names of type double; pass text or integers"),
+        ({"candidates": [0.5, 1.5, 2.5]}, "column 'candidates' has class names of type double; pass text or integers"),
         ({"candidates": [[True], [False], [True]]}, "class names of type bool"),
-        ({"label": ["u", None, "v"]}, "row 1 has no label; fill it, or leave the column out with label=None"),
+        (
+            {"label": ["u", None, "v"]},
+            r"row 1 has no label in column 'label'; fill it, or leave .* read_table\(..., label=None\)",
+        ),
         ({"label": ["u", "", "v"]}, "row 1 has no label"),
-        ({"label": [[1], [2], [3]]}, "class names of type list"),
+        ({"label": [[1], [2], [3]]}, "column 'label' has class names of type list.*; pass text or integers$"),
+        ({"label": [1.0, np.nan, 2.0]}, "row 1 has no label in column 'label'"),
+        ({"label": pa.array([1.0, None, 2.0])}, "row 1 has no label in column 'label'"),
+        ({"label": pa.array([None] * 3)}, "row 0 has no label in column 'label'"),
+        ({"label": [1.0, 1.5, 2.0]}, "column 'label' has class names of type double"),
+        ({"candidates": [[1.0], [np.nan], [2.0]]}, "row 1 has a missing name"),
     ],
 )
 @pytest.mark.parametrize("rows", [1, 2, 100])
@@ -186,15 +205,20 @@ def test_rejects(tmp_path, monkeypatch, change, message, rows):
     [
         ("", "Empty CSV file"),
         ("a,candidates\n", "has no rows"),
-        ("a,candidates\n1,x\noops,y\n", "column 'a': .*invalid value 'oops'"),
+        (
+            "a,candidates\n1,x\noops,y\n",
+            "column 'a': row 1: .*invalid value 'oops'; .*leave the column out with .*drop=",
+        ),
         ("a,candidates\n1,x\n,y\n", "row 1 has no value in column 'a'"),
         ("a,candidates\n1,x\nnan,y\n", "row 1 has no value in column 'a'"),
         ("a,candidates\n1,x\ninf,y\n", "row 1 has no finite number in column 'a'"),
         ("a,candidates\n1,x\n2,\n", "row 1 has no candidates"),
-        ("a,candidates\n1,x\n2\n", "Expected 2 columns, got 1"),
+        ("a,candidates\n1,x\n2\n", "row 1: Expected 2 columns, got 1"),
+        ("a,candidates\n\n1,x\n\n\n2\n", "row 1: Expected 2 columns, got 1"),
+        ("a;candidates\n1,5;x\n", r"row 0: Expected 1 columns, got 2.*pass read_table\(..., delimiter="),
         ("a,a,candidates\n1,2,x\n", "has several columns 'a'; rename them"),
         ("a,candidates,label\n1,x,x\n2,y,\n", "row 1 has no label"),
-        ("a,candidates\n1,x\n2,x\n", "the number of classes is 1"),
+        ("a,candidates\n1,x\n2,x\n", r"the number of classes is 1; .* list all of them with read_table\(..., classes="),
     ],
 )
 def test_csv_rejects(tmp_path, text, message):
@@ -220,6 +244,106 @@ def test_rejects_damaged_parquet(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"t.parquet is no readable table"):
         read_table(path)
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "T.CSV.GZ"])
+def test_compressed_csv(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(CSV.encode()))
+    assert_is_rows(read_table(path))
+    assert_is_rows(load(path))
+    assert_is_rows(load(str(path)))
+    assert load(path).name == "t"
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-10], lambda raw: b"a,candidates\n1,x\n"])
+def test_rejects_damaged_gzip(tmp_path, damage):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(damage(gzip.compress(CSV.encode())))
+    with pytest.raises(ValueError, match=r"t.csv.gz is no readable table"):
+        read_table(path)
+
+
+def test_delimiters(tmp_path):
+    assert_is_rows(load(write_csv(tmp_path / "t.tsv", CSV.replace(",", "\t"))))
+    assert_is_rows(read_table(write_csv(tmp_path / "t.tsv", CSV.replace(",", ";")), delimiter=";"))
+    for delimiter in ";\t":
+        path = write_csv(tmp_path / "t.csv", CSV.replace(",", delimiter))
+        with pytest.raises(ValueError, match=r"t.csv has the one column 'a.*pass read_table\(..., delimiter="):
+            load(path)
+        assert_is_rows(read_table(path, delimiter=delimiter))
+    for wrong in ("", ", ", '"', "\n"):
+        with pytest.raises(ValueError, match=r"delimiter is .*; pass the one character"):
+            read_table(path, delimiter=wrong)
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t.parq", "t", "t.xlsx", "t.gz"])
+def test_says_what_can_be_read(tmp_path, name):
+    with pytest.raises(ValueError, match=r"tables that can be read are .parquet, .csv, .csv.gz, .tsv, .tsv.gz"):
+        read_table(write_csv(tmp_path / name, CSV))
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("a,candidates\n1,x\n2,é\n", "latin1"),
+        ("é,candidates\n1,x\n2,y\n", "latin1"),
+        ("a,candidates\n1,x\n2,y\n", "utf-16"),
+    ],
+)
+def test_other_encodings(tmp_path, text, encoding):
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding=encoding)
+    with pytest.raises(ValueError, match=r"t.csv is no readable table: .*save it as UTF-8$"):
+        read_table(path)
+    path.write_text(text, encoding="utf-8")
+    assert len(read_table(path).X) == 2
+
+
+def test_rows_of_later_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_BYTES", 40)
+    path = write_csv(tmp_path / "t.csv", "a,candidates\n" + "1,x\n2,y\n" * 30 + "oops,y\n")
+    with pytest.raises(ValueError, match="column 'a': row 60: "):
+        read_table(path)
+
+
+def test_booleans_are_numbers(tmp_path):
+    dataset = read_table(write_csv(tmp_path / "t.csv", "a,b,candidates\nTrue,1,x\nfalse,0.5,y\n"))
+    assert dataset.X.tolist() == [[1, 1], [0, 0.5]]
+
+
+def test_many_classes(tmp_path):
+    def table(n, num_classes):
+        texts = [f"c{i % num_classes}" for i in range(n)]
+        return write(tmp_path / "t.parquet", {"a": range(n), "candidates": texts})
+
+    message = "1001 classes for 2000 rows; is 'candidates' the right column, and ';' the separator"
+    with pytest.raises(ValueError, match=message):
+        read_table(table(2000, 1001), separator=";")
+    dataset = read_table(table(2000, 1001), classes=[f"c{i}" for i in range(1001)])
+    assert dataset.S.shape == (2000, 1001), "the advice works"
+    assert read_table(table(2100, 1001)).S.shape == (2100, 1001)
+    assert read_table(table(999, 999)).S.shape == (999, 999)
+
+
+def test_reserves_little_because_of_a_claim(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(tables.np, "empty", lambda shape, dtype: sizes.append(shape) or np.zeros(shape, dtype))
+    monkeypatch.setattr(tables, "_RESERVED", 40)
+    assert_is_rows(read_table(write(tmp_path / "rows.parquet", ROWS)))
+    assert sizes[0] == (2, 2), "40 bytes, of which a row takes 16"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not list open files")
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_closes_its_files(tmp_path, name):
+    rows = ROWS | {"b": [1.0, np.inf, 2.0]}
+    text = CSV.replace("5", "inf")
+    path = write(tmp_path / name, rows) if name == "t.parquet" else write_csv(tmp_path / name, text)
+    with pytest.raises(ValueError, match="row 1 has no finite number") as caught:
+        read_table(path)
+    opened = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    assert str(path.resolve()) not in opened, caught  # the traceback holds the reader until here
 
 
 names = st.text("aAbü1 ", min_size=1, max_size=3).filter(str.strip)

@@ -40,8 +40,8 @@ def load(
           the rows the true class is not among them.
         - `digits`: scikit-learn's 8×8 digits scaled to [0, 1], fully labelled; they need no file.
         - A path (a string that ends in one of these, or a path object) of a `.mat`, `.npz`, `.parquet`, `.csv` or
-          `.tsv` file; the last three, of which the text may end in `.gz`, are read by `read_table`, which takes options.
-          An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`.
+          `.tsv` file. The last three are read by `read_table`, which takes options; `.csv.gz` and `.tsv.gz` will do,
+          too. An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`.
 
         Where a dataset is fully labelled, each row's one candidate is its true label; larger candidate sets come from
         `candidly.corrupt`.

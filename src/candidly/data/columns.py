@@ -89,7 +89,10 @@ def choose(path: Path, names: list[str], roles: Roles, index: Collection[str] = 
         raise ValueError(f"{path} has several columns {twice[0]!r}; rename them")
     features = [name for name in kept if name not in (roles.candidates, label)]
     if not features:
-        raise ValueError(f"{path} has no column of features beside {_shown(names)}; add numeric columns")
+        note = f", and {left_out[0]!r} looks like an index" if left_out else ""
+        raise ValueError(
+            f"{path} has no column of features beside {_shown(names)}{note}; add or rename numeric columns"
+        )
     if left_out:
         warn(
             f"{path}: left out {', '.join(map(repr, left_out))}, which looks like the index of a data frame and not "

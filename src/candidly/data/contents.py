@@ -45,13 +45,7 @@ def check(content: bytes, file: File, path: Path, entry: Entry) -> None:
     ValueError
         When its size or digest differs; for a file without a known digest, when it belongs to another dataset.
     """
-    wrong = difference(content, file.size, file.digest)
-    if wrong:
-        again = f"from {entry.page}" + (", or with download=True," if entry.downloads else "")
-        raise ValueError(
-            f"{path.name} is not the published file: {path} has {wrong}; delete it and get it again {again} or load a "
-            "file of your own by its path"
-        )
+    _refuse(difference(content, file.size, file.digest), path, entry)
     if file.digest is None:
         # MNIST's names and sizes are those of its successors too.
         found = digest(content, "sha256")
@@ -61,6 +55,28 @@ def check(content: bytes, file: File, path: Path, entry: Entry) -> None:
                     f"{path} belongs to {other.name}, not to {entry.name}; keep each dataset in a folder of its own, "
                     f"here {entry.folders[0]}"
                 )
+
+
+def check_download(path: Path, entry: Entry) -> None:
+    """Check that a file is what the publisher offers for download under its name, if there is such a thing.
+
+    Raises
+    ------
+    ValueError
+        When its size or digest differs.
+    """
+    for download in entry.downloads:
+        if download.name == path.name:
+            _refuse(difference(path.read_bytes(), download.size, download.digest), path, entry)
+
+
+def _refuse(wrong: str | None, path: Path, entry: Entry) -> None:
+    if wrong:
+        again = f"from {entry.page}" + (", or with download=True," if entry.downloads else "")
+        raise ValueError(
+            f"{path.name} is not the published file: {path} has {wrong}; delete it and get it again {again} or load a "
+            "file of your own by its path"
+        )
 
 
 def gunzip(path: Path, limit: int) -> bytes:

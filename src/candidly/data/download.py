@@ -4,11 +4,16 @@ import os
 import shutil
 import tarfile
 import tempfile
+import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 from candidly.data.contents import difference
 from candidly.data.entry import Download, Entry
+
+_STALE = 24 * 60 * 60  # seconds
 
 
 def download_files(entry: Entry, target: Path) -> None:
@@ -29,18 +34,41 @@ def download_files(entry: Entry, target: Path) -> None:
         raise ModuleNotFoundError(
             "downloads need pooch, which is not installed; run `pip install candidly[data]`"
         ) from error
-    target.parent.mkdir(parents=True, exist_ok=True)
     for download in entry.downloads:
         names = [member.rpartition("/")[2] for member in download.members] or [download.name]
-        if all((target / name).is_file() for name in names):
+        if all(_is_there(name, entry, target) for name in names):
             continue
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{entry.name}-") as folder:
+        with _temporary_folder(entry, target) as folder:
             path = _fetch(download, Path(folder), target)
             if download.members:
                 _extract(path, entry, download)
             target.mkdir(exist_ok=True)
             for name in names:
                 os.replace(path.with_name(name), target / name)
+
+
+def _is_there(name: str, entry: Entry, target: Path) -> bool:
+    """Whether a file is there, under the name of the download or another one that the readers take."""
+    others = [other for file in entry.files if name in (file.name, *file.others) for other in (file.name, *file.others)]
+    return any((target / other).is_file() for other in (name, *others))
+
+
+def _temporary_folder(entry: Entry, target: Path) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder beside the target, and remove those that an interrupted download left long ago."""
+    prefix = f".{entry.name}-"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f"{prefix}*"):
+            if left.is_dir() and not left.is_symlink() and left.stat().st_mtime < time.time() - _STALE:
+                shutil.rmtree(left, ignore_errors=True)
+        if target.exists() and not target.is_dir():
+            raise NotADirectoryError(f"{target} is no folder")
+        return tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix)
+    except OSError as error:
+        raise OSError(
+            f"{target} cannot be written to ({error}); name another folder with root=, or in the environment variable "
+            "XDG_CACHE_HOME"
+        ) from error
 
 
 def _fetch(download: Download, folder: Path, target: Path) -> Path:
@@ -58,7 +86,7 @@ def _fetch(download: Download, folder: Path, target: Path) -> Path:
                 known_hash=known,
                 fname=download.name,
                 path=folder,
-                downloader=pooch.HTTPDownloader(progressbar=True),
+                downloader=_receive(download.size),
             )
         )
     except requests.RequestException as error:
@@ -70,6 +98,30 @@ def _fetch(download: Download, folder: Path, target: Path) -> Path:
         raise ValueError(f"{failed}: it is not the published file: it has {wrong}; try again later, {by_hand}")
     path.chmod(0o644)  # pooch leaves it readable for the user only
     return path
+
+
+def _receive(size: int | None) -> Callable[[str, str, Any], None]:
+    """Return a downloader for pooch that stops when more comes than is known to be there."""
+    import pooch
+
+    def receive(url: str, path: str, caller: Any) -> None:
+        with open(path, "wb") as file:
+            pooch.HTTPDownloader(progressbar=True)(url, _Limited(file, size), caller)
+
+    return receive
+
+
+class _Limited:
+    """A file that takes at most `size` bytes."""
+
+    def __init__(self, file: IO[bytes], size: int | None) -> None:
+        self._file, self._size = file, size
+        self.flush = file.flush
+
+    def write(self, content: bytes) -> None:
+        self._file.write(content)
+        if self._size is not None and self._file.tell() > self._size:
+            raise ValueError(f"it has more than {self._size} bytes instead of {self._size}")
 
 
 def _extract(archive: Path, entry: Entry, download: Download) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.data import mat, npz
-from candidly.data.contents import MAX_EXPANSION, check, gunzip
+from candidly.data.contents import MAX_EXPANSION, check, check_download, gunzip
 from candidly.data.entry import Entry, File
 
 Bytes = NDArray[np.uint8]
@@ -118,9 +118,13 @@ def _read_array(file: File, path: Path, entry: Entry, ndim: int) -> Bytes:
         array = npz.read(path, ["arr_0"])["arr_0"]
         if array.dtype != np.uint8 or array.ndim != ndim:
             raise ValueError(f"{path}: arr_0 is {array.shape} of type {array.dtype}; expected {ndim} axes of uint8")
+        # As an idx file would hold it: that is what the registry knows of.
+        check(_idx_head(array.shape) + array.tobytes(), file, path, entry)
         return array
     content = read_idx_content(path, ndim)
     check(content, file, path, entry)
+    if file.digest is None:
+        check_download(path, entry)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * ndim).reshape(_idx_shape(content, path, ndim))
 
 
@@ -151,8 +155,12 @@ def read_idx_content(path: Path, ndim: int) -> bytes:
     return content
 
 
+def _idx_head(shape: tuple[int, ...]) -> bytes:
+    return bytes((0, 0, 8, len(shape))) + np.array(shape, ">u4").tobytes()
+
+
 def _idx_shape(content: bytes, path: Path, ndim: int) -> tuple[int, ...]:
-    if content[:4] != bytes((0, 0, 8, ndim)) or len(content) < 4 + 4 * ndim:
+    if content[:4] != _idx_head((0,) * ndim)[:4] or len(content) < 4 + 4 * ndim:
         raise ValueError(
             f"{path} begins with {content[:4].hex(' ')}, but an idx file with {ndim} axes of bytes begins with "
             f"00 00 08 {ndim:02x}; delete it and get it again"

@@ -9,13 +9,13 @@ import io
 import struct
 import zlib
 from collections.abc import Collection
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from candidly.data.contents import MAX_EXPANSION
 
 _MATRIX, _COMPRESSED = 14, 15  # data types
-_INTEGERS = frozenset((1, 2, 3, 4, 5, 6, 12, 13))
-_NUMBERS = _INTEGERS | {7, 9, 16, 17, 18}
+_INT32 = 5
+_NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17, 18))
 _SPARSE, _OPAQUE = 5, 17  # classes
 _NUMERIC = range(6, 16)
 _BLOCK = 1 << 16
@@ -48,7 +48,8 @@ def variables(content: bytes) -> dict[str, Variable]:
             raise ValueError(f"an element of {size} bytes does not fit in")
         inner: IO[bytes] = stream
         if kind == _COMPRESSED:
-            inner = io.BufferedReader(_Expanded(stream, size), _BLOCK)
+            expanded: Any = _Expanded(stream, size)
+            inner = io.BufferedReader(expanded, _BLOCK)
             possible = MAX_EXPANSION * size
             kind, size = struct.unpack(f"{order}II", _take(inner, 8))
             if size > possible:
@@ -96,7 +97,7 @@ class _Expanded(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+    def readinto(self, buffer: Any) -> int:
         part = b""
         while not part:
             block = self._inflate.unconsumed_tail
@@ -132,7 +133,7 @@ class _Matrix:
         is_numeric = kind in _NUMERIC or kind == _SPARSE
         if is_numeric:
             for _ in range(2 if kind == _SPARSE else 0):
-                self._element(_INTEGERS, keep=False)
+                self._element((_INT32,), keep=False)  # indices
             for _ in range(1 + is_complex):
                 self._element(_NUMBERS, keep=False)
         return name, Variable(shape, is_numeric)

@@ -106,12 +106,12 @@ class Names:
     def _list(self, text: str) -> str:
         return (
             f"{text[:60]!r}, which looks like a list in a text; write {self.separator!r} between the names and no "
-            "brackets, or write lists to a Parquet file"
+            "brackets, or write lists to a Parquet file, or list all names with classes= if it is one"
         )
 
     def _number(self, values: Any, rows: NDArray[np.int64], column: str, place: Place, what: str) -> NDArray[np.int32]:
         """Return the codes of names, of which the k-th stands in row `rows[k]` of the block."""
-        encoded = _named(values, column, place).dictionary_encode()
+        encoded = _named(values, column, place, what).dictionary_encode()
         indices, codes = encoded.indices.to_numpy(), []
         for k, value in enumerate(encoded.dictionary.to_pylist()):
             name = str(value).strip()
@@ -158,7 +158,7 @@ def _no_label(column: str) -> str:
     return f"has no label in column {column!r}; fill it, or leave the column out with read_table(..., label=None)"
 
 
-def _named(values: Any, column: str, place: Place) -> Any:
+def _named(values: Any, column: str, place: Place, what: str) -> Any:
     """Return names that are texts or integers."""
     import pyarrow as pa
 
@@ -169,8 +169,8 @@ def _named(values: Any, column: str, place: Place) -> Any:
             return pa.array(numbers.astype(np.int64))
     if not (is_text(values.type) or pa.types.is_integer(values.type)):
         raise ValueError(
-            f"{place.path}: column {column!r} has class names of type {values.type}; pass text or integers, or lists "
-            "of them"
+            f"{place.path}: column {column!r} has class names of type {values.type}; pass text or integers"
+            f"{', or lists of them' if what == 'name' else ''}"
         )
     return values
 

@@ -3,6 +3,8 @@
 import sys
 import warnings
 
+_INNER = ("candidly.data", "contextlib")
+
 
 def warn(message: str | Warning) -> None:
     """Warn the first caller outside `candidly.data`.
@@ -16,6 +18,6 @@ def warn(message: str | Warning) -> None:
     'mind the gap'
     """
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("candidly.data"):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_INNER):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)

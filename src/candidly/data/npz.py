@@ -2,9 +2,12 @@
 
 import math
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -51,11 +54,15 @@ def read(
                 )
             wanted = [name for name in (*required, *optional) if name in present]
             return {name: _read_member(archive, present[name], f"{path}: {name}") for name in wanted}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OverflowError, OSError, struct.error) as error:
         raise ValueError(f"{path} is no readable .npz file ({error}); save it again with numpy.savez") from error
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> NDArray[Any]:
+    if info.flag_bits & 1:
+        raise ValueError(f"{place} is encrypted; save it with numpy.savez")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{place} is compressed in a way that numpy does not use; save it with numpy.savez_compressed")
     if info.file_size > MAX_EXPANSION * info.compress_size:
@@ -68,17 +75,28 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) ->
             f"{place} is damaged: shape {shape} of type {dtype} takes {size} bytes, but it has {info.file_size}; "
             "save it again"
         )
-    with archive.open(info) as stream:
+    with archive.open(info) as stream, _refusal(place):
         return npy.read_array(stream, allow_pickle=False)
 
 
 def _read_header(stream: IO[bytes], place: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    try:
+    with _refusal(place):
         version = npy.read_magic(stream)
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read_header(stream)
-    except ValueError as error:
-        raise ValueError(f"{place} is no readable array ({error}); save it again") from error
+    if not all(type(length) is int and 0 <= length < 2**63 for length in shape):
+        raise ValueError(f"{place} is damaged: its shape is {shape}; save it again")
+    if dtype.itemsize == 0:
+        raise ValueError(f"{place} has type {dtype}, whose values take no space; save numbers or text")
     if dtype.hasobject or dtype.names:
         raise ValueError(f"{place} has type {dtype}; Python objects and records are not read, save numbers or text")
     return shape, dtype
+
+
+@contextmanager
+def _refusal(place: str) -> Iterator[None]:
+    """Turn what numpy raises for a damaged array into one error."""
+    try:
+        yield
+    except (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, tokenize.TokenError) as error:
+        raise ValueError(f"{place} is no readable array ({error}); save it again") from error

@@ -48,8 +48,8 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
 def _features(X: NDArray[Any], path: str | os.PathLike[str]) -> NDArray[Any]:
     if X.dtype.kind not in "biuf" or not 2 <= X.ndim <= 4:
         raise ValueError(
-            f"{path}: X is {X.shape} of type {X.dtype}; save numbers with one row per example, as (rows, features) or as "
-            "images"
+            f"{path}: X is {X.shape} of type {X.dtype}; save numbers with one row per example, as (rows, features) "
+            "or as images"
         )
     if X.dtype == np.uint8 and X.ndim > 2:
         if X.ndim == 4 and X.shape[1] not in (1, 3):
@@ -118,9 +118,8 @@ def checked(
         row = int(np.argmin(np.isfinite(X).reshape(len(X), -1).all(axis=1)))
         raise ValueError(f"{path}: row {row} of X holds a value that is not finite; drop the row or fill the value")
     if y is not None:
-        y = y.astype(np.int64)
         _warn_of_labels(path, S, y)
-    return Dataset(dataset_name(path), X, S, y, classes)
+    return Dataset(dataset_name(path), X, S, None if y is None else y.astype(np.int64), classes)
 
 
 def _check_names(path: str | os.PathLike[str], found: int, wanted: int) -> None:
@@ -128,7 +127,7 @@ def _check_names(path: str | os.PathLike[str], found: int, wanted: int) -> None:
         raise ValueError(f"{path}: {found} class names for {wanted} columns of S; save one name per column")
 
 
-def _warn_of_labels(path: str | os.PathLike[str], S: NDArray[np.bool_], y: NDArray[np.int64]) -> None:
+def _warn_of_labels(path: str | os.PathLike[str], S: NDArray[np.bool_], y: NDArray[np.integer]) -> None:
     wrong = ~S[np.arange(len(y)), y]
     if wrong.any():
         warn(

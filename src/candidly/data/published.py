@@ -1,7 +1,6 @@
 """The published datasets: find them, or download them on request, check and read them."""
 
 import hashlib
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from candidly.data.contents import check
 from candidly.data.dataset import Dataset
 from candidly.data.download import download_files
 from candidly.data.entry import Entry, LicenceNotice
+from candidly.data.notice import warn
 from candidly.data.registry import REGISTRY
 
 _IMAGE_READERS: dict[str, Callable[[Entry, tuple[Path, ...]], list[images.Part]]] = {
@@ -38,7 +38,7 @@ def load_published(name: str, root: places.Root, download: bool) -> Dataset:
     if entry.format == "digits":
         return _load_digits(entry)
     if entry.format == "cifar10n":
-        warnings.warn(LicenceNotice(entry.terms), stacklevel=3)
+        warn(LicenceNotice(entry.terms))
         return _read_cifar10n(entry, _paths(entry, root, download)[0], load_published("cifar10", root, download))
     paths = _paths(entry, root, download)
     if entry.format == "mat":
@@ -49,7 +49,7 @@ def load_published(name: str, root: places.Root, download: bool) -> Dataset:
 def _paths(entry: Entry, root: places.Root, download: bool) -> tuple[Path, ...]:
     paths = places.find(entry, root)
     if paths is None and download and entry.downloads:
-        warnings.warn(LicenceNotice(entry.terms), stacklevel=4)
+        warn(LicenceNotice(entry.terms))
         download_files(entry, places.target(entry, root))
         paths = places.find(entry, root)
     if paths is None:

@@ -116,7 +116,7 @@ _ENTRIES = (
     Entry(
         name="mnist",
         format="idx",
-        page="https://yann.lecun.com/exdb/mnist",
+        page="https://github.com/cvdfoundation/mnist",  # whose files are on storage.googleapis.com
         licence="copyright Y. LeCun and C. Cortes, generally given as CC BY-SA 3.0",
         citation="Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, Gradient-Based Learning Applied to Document Recognition, "
         "Proceedings of the IEEE 86, 1998",

@@ -157,7 +157,7 @@ def _open_csv(path: Path, roles: Roles, delimiter: str) -> Iterator[_Table]:
     import pyarrow as pa
     import pyarrow.csv
 
-    read = pyarrow.csv.ReadOptions(block_size=_BYTES)
+    read = pyarrow.csv.ReadOptions(block_size=_BYTES, use_threads=False)  # threads do not know the row of an error
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     compression = "gzip" if suffix_of(path).endswith(".gz") else None
     header: list[str] = []
@@ -168,7 +168,7 @@ def _open_csv(path: Path, roles: Roles, delimiter: str) -> Iterator[_Table]:
         columns = choose(path, header, roles)
         written, guessed = dict(zip(header, schema.names, strict=True)), dict(zip(header, schema.types, strict=True))
         texts = [columns.candidates, *([columns.label] if columns.label else [])]
-        # Types are fixed, because they would be guessed from the first block only. Of the guesses, True and False count.
+        # Types are fixed, because they would be guessed from the first block only; True and False are guessed there.
         truths = [name for name in columns.features if pa.types.is_boolean(guessed[name])]
         types = dict.fromkeys(texts, pa.string()) | dict.fromkeys(columns.features, pa.float64())
         types |= dict.fromkeys(truths, pa.bool_())
@@ -197,6 +197,8 @@ def _errors(path: Path, header: list[str]) -> Iterator[None]:
         advice = "correct it"
         if "invalid UTF8" in message or (header == [] and _is_utf16(path)):
             advice = "save it as UTF-8"
+        elif "Expected 1 columns" in message:
+            advice = "if another character stands between its columns, pass read_table(..., delimiter=)"
         elif "CSV conversion error" in message:
             advice = "features are numbers, correct it or leave the column out with read_table(..., drop=)"
         raise ValueError(f"{path} is no readable table: {message}; {advice}") from error
