@@ -142,6 +142,7 @@ def test_names_are_no_formulas_and_no_markup(tmp_path):
 
 def test_ties_everywhere(tmp_path):
     draw(Scores({(d, m): {0: 0.5} for d in "ab" for m in "xyz"}), tmp_path / "ranks.svg")
+    assert "2.00" in (tmp_path / "ranks.svg").read_text()
 
 
 def test_why_there_is_no_diagram(tmp_path):
