@@ -22,7 +22,19 @@ _HOMES = {
     "Recipe": "recipe",
     "fit": "engine",
 }
-_MODULES = ("candidates", "cleaning", "conformal", "corrupt", "data", "engine", "methods", "metrics", "nets", "store")
+_MODULES = (
+    "bench",
+    "candidates",
+    "cleaning",
+    "conformal",
+    "corrupt",
+    "data",
+    "engine",
+    "methods",
+    "metrics",
+    "nets",
+    "store",
+)
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
