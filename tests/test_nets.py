@@ -186,54 +186,6 @@ def test_linear_net_is_a_linear_map():
         assert torch.allclose(net(x)[run], expected, atol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def resnet():
-    """One network with features; 35 million weights, hence built once."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return nets.Resnet9((3, 32, 32), 10, features=True)
-
-
-def test_resnet9_layers(resnet):
-    convs = [m for m in resnet.modules() if isinstance(m, nn.Conv2d)]
-    widths = [(m.in_channels, m.out_channels) for m in convs]
-    residuals = [(128, 128)] * 2, [(512, 512)] * 2, [(1028, 1028)] * 2
-    plain = [(3, 64), (64, 128), (128, 256), (256, 512), (512, 1028)]
-    assert sorted(widths) == sorted([*plain, *residuals[0], *residuals[1], *residuals[2]])
-    assert all(m.bias is not None and m.kernel_size == (3, 3) and m.padding == (1, 1) for m in convs)
-    count = sum(9 * a * b + b + 2 * b for a, b in widths) + 1028 * 10 + 10
-    assert sum(p.numel() for p in resnet.parameters() if p.requires_grad) == count
-    assert [p.requires_grad for p in resnet.project.parameters()] == [False, False]
-
-
-def test_resnet9_equals_its_description(resnet):
-    """The forward pass written out: convolution, BatchNorm, ReLU, pool; x + block(block(x)).
-
-    A ReLU after that sum could not be seen: both terms are outputs of one.
-    """
-    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-
-    def block(h, one, pool=False):
-        conv, norm = one[0], one[1]
-        h = F.conv2d(h, conv.weight, conv.bias, padding=1)
-        h = F.batch_norm(h, norm.running_mean, norm.running_var, norm.weight, norm.bias).relu()
-        return F.max_pool2d(h, 2) if pool else h
-
-    resnet.eval()
-    with torch.no_grad():
-        h = block(block(x, resnet.stem[0]), resnet.stem[1], pool=True)
-        h = h + block(block(h, resnet.residual1[0]), resnet.residual1[1])
-        h = block(block(h, resnet.down1[0], pool=True), resnet.down1[1], pool=True)
-        h = h + block(block(h, resnet.residual2[0]), resnet.residual2[1])
-        h = block(h, resnet.down2, pool=True)
-        h = h + block(block(h, resnet.residual3[0]), resnet.residual3[1])
-        h = F.max_pool2d(h, 2).flatten(1)
-        assert h.shape == (2, 1028)
-        assert torch.allclose(resnet(x), resnet.head(h), atol=1e-6)
-        assert torch.allclose(resnet.features(x), F.normalize(resnet.project(h), dim=-1), atol=1e-6)
-        assert resnet(x).shape == (2, 10)
-
-
 def test_resnet9_refuses_other_images():
     for shape in ((1, 28, 28), (3, 32, 28), (32, 32)):
         with pytest.raises(ValueError, match="resnet9 reads"):

@@ -13,9 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from candidly import kernels
+from candidly.resnet import FEATURES, Resnet9
+
 Factory = Callable[[], nn.Module]
 
-HIDDEN, DEPTH, FEATURES = 300, 3, 128
+HIDDEN, DEPTH = 300, 3
 _EPSILON, _MOMENTUM = 1e-5, 0.1
 
 
@@ -51,11 +54,14 @@ class _Normalise(torch.autograd.Function):
         standard = centred.mul_(inverse)
         ctx.save_for_backward(standard, inverse, weight)
         ctx.mark_non_differentiable(mean, variance)
+        ctx.set_materialize_grads(False)
         return torch.addcmul(bias, standard, weight), mean, variance
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         gradient = grads[0]
+        if gradient is None:
+            return None, None, None
         standard, inverse, weight = ctx.saved_tensors
         rows = gradient.shape[1]
         to_bias = gradient.sum(1, keepdim=True)
@@ -89,6 +95,18 @@ class BatchNorm(nn.Module):
         return out
 
 
+def hidden_layer(linear: Linear, norm: BatchNorm, x: Tensor) -> Tensor:
+    """Linear → ReLU → BatchNorm; in training on CUDA as one matrix product and one kernel."""
+    if norm.training and x.dtype == torch.float32 and kernels.usable(x):
+        from candidly.kernels import dense
+
+        if x.shape[1] <= dense.MAX_ROWS:
+            running = (norm.running_mean, norm.running_variance)
+            product = torch.bmm(x, linear.weight)
+            return dense.relu_norm(product, linear.bias, norm.weight, norm.bias, *running, _EPSILON, _MOMENTUM)
+    return norm(linear(x).relu())
+
+
 class Mlp(nn.Module):
     """d-300-300-300-C, each hidden layer Linear → ReLU → BatchNorm; with `features` d-300-300-300-128-C."""
 
@@ -104,7 +122,7 @@ class Mlp(nn.Module):
         """Map to what the head reads."""
         h = x.flatten(2)
         for linear, norm in zip(self.hidden, self.norms, strict=True):
-            h = norm(linear(h).relu())
+            h = hidden_layer(linear, norm, h)  # type: ignore[arg-type]
         return self.project(h)
 
     def features(self, x: Tensor) -> Tensor:
@@ -141,45 +159,6 @@ class Decoder(nn.Module):
         return self.second(self.first(x).relu())
 
 
-def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
-    layers = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
-    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
-
-
-class Resnet9(nn.Module):
-    """One ResNet-9 for colour images whose sides are multiples of 32: 64, 128, 256, 512 and 1028 channels."""
-
-    def __init__(self, shape: tuple[int, ...], outputs: int, features: bool = False):
-        super().__init__()
-        if len(shape) != 3 or shape[1] % 32 or shape[2] % 32:
-            raise ValueError(f"resnet9 reads (channels, 32k, 32k) images but rows have shape {shape}; use net='mlp'")
-        self.stem = nn.Sequential(_conv(shape[0], 64), _conv(64, 128, pool=True))
-        self.residual1 = nn.Sequential(_conv(128, 128), _conv(128, 128))
-        self.down1 = nn.Sequential(_conv(128, 256, pool=True), _conv(256, 512, pool=True))
-        self.residual2 = nn.Sequential(_conv(512, 512), _conv(512, 512))
-        self.down2 = _conv(512, 1028, pool=True)
-        self.residual3 = nn.Sequential(_conv(1028, 1028), _conv(1028, 1028))
-        width = 1028 * (shape[1] // 32) * (shape[2] // 32)
-        self.head = nn.Linear(width, outputs)
-        if features:  # beside the head and in no loss: a fixed random projection
-            self.project = nn.Linear(width, FEATURES).requires_grad_(False)
-
-    def embed(self, x: Tensor) -> Tensor:
-        """Map images to what the head reads."""
-        x = self.stem(x)
-        x = self.down1(x + self.residual1(x))
-        x = self.down2(x + self.residual2(x))
-        return F.max_pool2d(x + self.residual3(x), 2).flatten(1)
-
-    def features(self, x: Tensor) -> Tensor:
-        """Map to the L2-normalised features φ, (B, 128)."""
-        return F.normalize(self.project(self.embed(x)), dim=-1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map to logits."""
-        return self.head(self.embed(x))
-
-
 class Separate(nn.Module):
     """R modules side by side: each maps its own run's (B, ...) to logits (B, C)."""
 
@@ -203,12 +182,13 @@ class Separate(nn.Module):
 class BuildNet(Protocol):
     """What a method's `setup` builds networks with.
 
-    Without a name it builds the user's classifier; `features` asks for one with ``.features(x)``. With the name
-    "decoder" it builds the network that `inputs` and `outputs` describe.
+    Without a name it builds the user's classifier; `features` asks for one with ``.features(x)``, and `copies` for
+    several independent ones per run, which are stacked as runs are: the k-th of run r is number ``r·copies + k``. With
+    the name "decoder" it builds the network that `inputs` and `outputs` describe.
     """
 
     def __call__(
-        self, name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False
+        self, name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False, copies: int = 1
     ) -> nn.Module:
         """Build one network."""
         ...
@@ -220,6 +200,7 @@ def build(
     outputs: int,
     generators: Sequence[torch.Generator],
     features: bool = False,
+    half: bool = False,
 ) -> nn.Module:
     """Build one stacked network of ``len(generators)`` runs.
 
@@ -236,6 +217,8 @@ def build(
         One per run, for its initial weights.
     features : bool
         Whether the network must offer ``.features(x)``.
+    half : bool
+        Whether ResNet-9 computes in bfloat16.
     """
     inputs = int(torch.Size(shape).numel())
     if callable(net):
@@ -246,7 +229,7 @@ def build(
     if net == "mlp":
         return Mlp(inputs, outputs, generators, features)
     if net == "resnet9":
-        return Separate(lambda: Resnet9(shape, outputs, features), generators)
+        return Separate(lambda: Resnet9(shape, outputs, features, half), generators)
     if net == "decoder":
         return Decoder(inputs, outputs, generators)
     if net != "linear":

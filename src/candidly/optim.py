@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from candidly import kernels
+
 BETA2, EPSILON = 0.999, 1e-8
 
 
@@ -54,6 +56,12 @@ class Optimiser(Protocol):
 
 def _trainable(net: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in net.parameters() if parameter.requires_grad]
+
+
+def _as_laid_out(tensor: Tensor, like: Tensor) -> Tensor:
+    """Return the tensor in the memory order of another of its shape, copied if need be."""
+    same = tensor.stride() == like.stride() or (tensor.is_contiguous() and like.is_contiguous())
+    return tensor if same else torch.empty_like(like).copy_(tensor)
 
 
 class Sgd:
@@ -101,10 +109,12 @@ class Adam:
         weight_decay: float,
     ):
         self.parameters, self.weight_decay = _trainable(net), weight_decay
-        self.flat = torch.cat([parameter.detach().flatten() for parameter in self.parameters])
+        for parameter in self.parameters:
+            parameter.data = torch.empty_like(parameter).copy_(parameter)  # without gaps, in the same order
+        self.flat = self._flatten([parameter.detach() for parameter in self.parameters])
         views = self.flat.split([parameter.numel() for parameter in self.parameters])
         for parameter, view in zip(self.parameters, views, strict=True):
-            parameter.data = view.view_as(parameter)
+            parameter.data = view.as_strided(parameter.shape, parameter.stride())
         self.mean, self.square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         rows, count = [], 0
         for rate, beta1, trains in zip(rates, momenta, active, strict=True):
@@ -115,11 +125,25 @@ class Adam:
 
     def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
         """Apply the gradients with the table's row at `clock`."""
+        gradient = self._flatten(grads)
+        if gradient.dtype == torch.float32 and kernels.usable(gradient):
+            from candidly.kernels import dense
+
+            buffers = (self.flat, self.mean, self.square, gradient)
+            dense.adam(*buffers, self.table, clock, self.weight_decay, BETA2)
+            return
         step, epsilon, weight = self.table.index_select(0, clock).unbind(1)
-        gradient = torch.cat([grad.flatten() for grad in grads]).add_(self.flat, alpha=self.weight_decay)
+        gradient.add_(self.flat, alpha=self.weight_decay)
         self.mean.lerp_(gradient, weight)
         self.square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
         self.flat.addcmul_(self.mean / self.square.sqrt().add_(epsilon), step)
+
+    def _flatten(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Lay tensors shaped like the parameters out as the parameters are in memory."""
+        pairs = zip(tensors, self.parameters, strict=True)
+        return torch.cat(
+            [_as_laid_out(tensor, parameter).as_strided((tensor.numel(),), (1,)) for tensor, parameter in pairs]
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Buffers to save beside the network's own."""
@@ -147,8 +171,7 @@ class HostAdam:
         """Apply the gradients with the numbers of step `index`."""
         self.adam.param_groups[0].update(lr=self.rates[index], betas=(self.momenta[index], BETA2))
         for parameter, grad in zip(self.parameters, grads, strict=True):
-            same = grad.stride() == parameter.stride()  # the fused kernel runs through memory in one order for all
-            parameter.grad = grad if same else torch.empty_like(parameter).copy_(grad)
+            parameter.grad = _as_laid_out(grad, parameter)  # the fused kernel runs through memory in one order for all
         self.adam.step()
         self.adam.zero_grad()
 
