@@ -36,28 +36,27 @@ class Variant(Crosel):
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Follow the same equations, with the exchanged parts."""
-        nets = (self.first, self.second)
         B = batch.rows.shape[1]
         position = self.cursor + torch.arange(B, device=self.cursor.device)
         picked = []
         for k in (0, 1):
             other = k if self.own else 1 - k
-            rows = self.pool[:, :, other].gather(1, position % self.count[:, other, None].clamp_min(1))
+            count = self.count[:, 1 - other, None]  # pool and count are those that network 1 - other trains on
+            rows = self.pool[:, :, 1 - other].gather(1, position % count.clamp_min(1))
             label = self.labels[:, :, other, -1].gather(1, rows).clamp_min(0)
-            picked.append((rows, label, self.count[:, other, None] > 0))
+            picked.append((rows, label, count > 0))
+        inputs = torch.stack([batch.inputs(rows) for rows, _, _ in picked], 1)
         if self.joint and phase == "main":
-            both = [
-                net(torch.cat([batch.x, batch.inputs(rows)], 1)) for net, (rows, _, _) in zip(nets, picked, strict=True)
-            ]
-            z, chosen = torch.stack([out[:, :B] for out in both]), [out[:, B:] for out in both]
+            both = self._logits(torch.cat([batch.x.unsqueeze(1).expand_as(inputs), inputs], 2)).movedim(1, 0)
+            z, chosen = both[:, :, :B], both[:, :, B:]
         else:
-            z = torch.stack([net(batch.x) for net in nets])
+            z = self._logits(batch.x).movedim(1, 0)
         p = z.softmax(-1)
         kept = batch.candidates(p.detach().mean(0))
         if phase == "warm-up":
             return candidate_nll(z, kept).sum(0)
         if not self.joint:
-            chosen = [net(batch.inputs(rows)) for net, (rows, _, _) in zip(nets, picked, strict=True)]
+            chosen = self._logits(inputs).movedim(1, 0)
         self.cursor += B
         bank = batch.take(self.bank).movedim(2, 0)
         bank = bank if self.own else bank.flip(0)

@@ -217,7 +217,7 @@ def test_calibrating_leaves_networks_and_random_state_alone(cleaner):
         assert all(module.training for module in net.modules())
         assert torch.equal(torch.get_rng_state(), state)
         assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
-        assert training.cleaner.scores.isfinite().all()
+        assert training.cleaner.limits[:, 1:-1].isfinite().all()
 
     training.cleaner.calibrate = watch
     for epoch in range(3):
@@ -350,7 +350,7 @@ def test_held_out_rows_never_train(cleaner):
         assert visited[run] == set(range(60)) - held
         rows = sorted(held)
         assert torch.equal(training.batch.kept[run, rows], problem.S[rows])
-    assert training.history["share_changed"].max() > 0
+    assert training.recorded()["share_changed"].max() > 0
 
 
 # Options and warnings.
@@ -490,10 +490,28 @@ def test_clsp_looks_among_a_runs_own_rows_by_angle():
     assert torch.equal(clsp.setup(longer).S, trained.S)
 
 
+def test_clsp_sees_a_scaling_that_was_given_but_no_standardisation():
+    """The one says what the data are, the other is each run's own."""
+    S = blobs(40, seed=0)[1]
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 5), dtype=np.uint8)
+    numbers = pixels.astype(np.float32)
+    clsp = Clsp(k=4, tau=1.0)
+    raw = clsp.setup(Problem.of(numbers, S, seeds=(0, 1))).S
+    centred = clsp.setup(Problem.of((numbers - 120) / 64, S, seeds=(0, 1))).S  # exact in float32
+    assert not torch.equal(raw, centred)
+    for stored in (pixels, numbers):
+        given = Problem.of(stored, S, seeds=(0, 1), shift=120, scale=1 / 64)
+        assert torch.equal(clsp.setup(given).S, centred)
+        assert torch.equal(clsp.setup(Problem.of(stored, S, seeds=(0, 1))).S, raw)
+        assert torch.equal(clsp.setup(Problem.of(stored, S, seeds=(0, 1), standardise=True)).S, raw)
+
+
 def test_clsp_reads_given_features():
     X, S, _ = blobs(40, seed=0)
     problem = Problem.of(np.zeros_like(X), S)
     assert torch.equal(Clsp(features=X).setup(problem).S, Clsp().setup(Problem.of(X, S)).S)
+    stored = Problem.of(np.zeros_like(X, dtype=np.uint8), S)
+    assert torch.equal(Clsp(features=X).setup(stored).S, Clsp().setup(Problem.of(X, S)).S)
     with pytest.raises(ValueError, match="features has 39 rows but the problem has 40"):
         Clsp(features=X[:39]).setup(problem)
 

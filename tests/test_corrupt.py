@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from candidly import corrupt
+from candidly.recipe import Recipe
 
 N, C = 2000, 6
 GROUPS = ["a", "b", "a", "b", "a", "c"]
@@ -320,6 +321,19 @@ def test_seed_decides_and_inputs_stay():
         assert not np.array_equal(make(1), make(2))
     assert np.array_equal(p, p_before)
     assert np.array_equal(y, y_before)
+
+
+def test_the_network_behind_instance_dependent_sets_sees_the_scaling():
+    y = np.arange(60) % 3
+    X = (np.random.default_rng(0).integers(0, 160, (60, 4)) + 40 * y[:, None]).astype(np.uint8)
+
+    def make(X, **scaling):
+        return corrupt.instance_dependent(X, y, 3, 0, rate=0.4, recipe=Recipe(epochs=4), device="cpu", **scaling)
+
+    scaled = make(X, shift=100, scale=0.01)
+    assert np.array_equal(scaled, make((X - 100.0) * 0.01))
+    assert not np.array_equal(scaled, make(X))
+    assert np.array_equal(make(X), make(X.astype(float)))
 
 
 def test_no_rows():

@@ -580,6 +580,33 @@ def test_eager_and_captured_training_agree(name, cleaner, monkeypatch):
 
 
 @needs_cuda
+@pytest.mark.parametrize("name", METHODS)
+def test_eager_and_captured_training_agree_with_fused_kernels(name):
+    """The same kernels run in the same order, so nearly all bits agree; matrix products may take other algorithms."""
+    data = problem()
+    keywords = {"method": method_of(name), "cleaner": CLEANERS["published"], "data": data, "device": "cuda"}
+    eager, graph = (train(net="mlp", graph=graph, **keywords) for graph in ("off", "on"))
+    assert torch.allclose(eager.predict(data.X), graph.predict(data.X), rtol=0, atol=1e-4)
+    plain = train(net="mlp", **{**keywords, "device": "cpu"})
+    assert np.allclose(plain.history["loss"][:2], graph.history["loss"][:2], rtol=0, atol=1e-3)
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", ["proden", "crosel"])
+def test_images_on_cuda(name):
+    """Convolutions in bfloat16: repeatable to the bit when asked for, and the same with and without a graph."""
+    generator = np.random.default_rng(0)
+    X, S = generator.integers(256, size=(40, 3, 32, 32), dtype=np.uint8), np.ones((40, C), dtype=bool)
+    S[np.arange(40), np.arange(40) % C] = False
+    data = Problem.of(X, S, seeds=[0, 1], scale=1 / 255)
+    keywords = {"method": method_of(name), "data": data, "device": "cuda", "net": "resnet9", "deterministic": True}
+    first, again, eager = (train(graph=graph, **keywords) for graph in ("on", "on", "off"))
+    assert torch.equal(first.predict(X), again.predict(X))
+    assert torch.allclose(first.predict(X), eager.predict(X), rtol=0, atol=1e-2)
+    assert first.problem.X.dtype == torch.uint8
+
+
+@needs_cuda
 def test_resuming_on_cuda(tmp_path):
     whole = train(device="cuda")
     interrupted(8, device="cuda", checkpoint=tmp_path)

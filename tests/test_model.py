@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from candidly import batches, nets
 from candidly import model as models
@@ -132,6 +134,118 @@ def test_save_and_load_images(tmp_path):
     model = train(Crosel(warmup=1), data=images)
     model.save(tmp_path)
     assert_same(model, Model.load(tmp_path), X=images.X)
+
+
+def bytes_problem(stored=np.uint8, n=N, side=4, **keywords):
+    """Images of bytes with a scaling, kept as bytes or as another type of number."""
+    rng = np.random.default_rng(5)
+    y = np.arange(n) % C
+    X = (rng.integers(0, 128, (n, 3, side, side)) + 32 * y[:, None, None, None]).astype(stored)
+    S = rng.random((n, C)) < 0.4
+    S[np.arange(n), y] = True
+    scaling = {"shift": np.full((3, 1, 1), 110.5), "scale": np.array([0.02, 0.021, 0.019])[:, None, None]}
+    return Problem.of(X, S, **{"seeds": (1, 2), "y": y} | scaling | keywords)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bytes_train_as_numbers_do(name):
+    """To the bit, since every byte is a float32: bytes are storage only."""
+    changed = {"valen": {"warmup": 1}, "crosel": {"warmup": 1, "confidence": 0.26}}  # so that it selects rows
+    method, recipe = METHODS[name](**changed.get(name, {})), dataclasses.replace(RECIPE, epochs=8)
+    models = [fit(bytes_problem(stored), method, None, recipe, device="cpu") for stored in (np.uint8, np.float32)]
+    assert models[0].problem.X.dtype == torch.uint8
+    assert name != "crosel" or models[0].method.count.any()
+    assert_same(*models, X=bytes_problem().X)
+
+
+@pytest.mark.parametrize("cleaner", [Conformal(warmup=1), Clsp(k=3), Random(Clsp(k=3))], ids=describe)
+def test_bytes_are_cleaned_as_numbers_are(cleaner):
+    models = [train(cleaner=cleaner, data=bytes_problem(stored)) for stored in (np.uint8, np.float32)]
+    assert_same(*models, X=bytes_problem().X)
+    assert not torch.equal(models[0].kept, bytes_problem().sets)
+
+
+def test_bytes_train_as_scaled_numbers_do():
+    """Up to rounding, which 9 steps at a rate of 0.1 do not let grow beyond 1e-4."""
+    stored = bytes_problem()
+    numbers = Problem.of(stored.features, stored.S, seeds=stored.seeds)
+    p, q = train(data=stored).predict(stored.X), train(data=numbers).predict(stored.features)
+    torch.testing.assert_close(p, q, rtol=0, atol=1e-4)
+    assert (p - p.mean(1, keepdim=True)).abs().max() > 0.1
+
+
+class LargestFloat(TorchDispatchMode):
+    """Remembers how many elements the largest floating-point result of any operation had."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+                self.elements = max(self.elements, leaf.numel())
+        return result
+
+
+def test_training_never_holds_all_bytes_as_numbers():
+    with LargestFloat() as largest:
+        data = bytes_problem(n=96, side=8)
+        train(data=data)
+    assert 0 < largest.elements < data.X.numel()
+
+
+@pytest.mark.parametrize("stored", [np.uint8, np.float32])
+def test_predict_takes_pixels_of_any_type(stored, monkeypatch):
+    model = train(data=bytes_problem(stored))
+    pixels = bytes_problem().X.numpy()
+    p = model.predict(pixels.astype(np.float64))
+    for X in (pixels, torch.from_numpy(pixels), pixels.astype(np.float32), pixels.astype(int), pixels.tolist()):
+        assert torch.equal(model.predict(X), p)
+    kinds = []
+    monkeypatch.setattr(models, "Sweep", lambda *given: kinds.append(given[0].X.dtype) or Sweep(*given))
+    model.predict(pixels)
+    model.predict(pixels + 0.5)
+    assert kinds == [torch.uint8 if stored is np.uint8 else torch.float32, torch.float32]
+    assert not torch.equal(model.predict(pixels + 0.5), p), "half a grey level is a difference"
+    with pytest.raises(ValueError, match="X has nan in row 1"):
+        model.predict(np.where(np.arange(N)[:, None, None, None] == 1, np.nan, pixels))
+
+
+@pytest.mark.parametrize("keywords", [{}, {"shift": None, "scale": None}, {"standardise": True}], ids=str)
+def test_save_and_load_bytes(keywords, tmp_path):
+    if "standardise" in keywords:
+        keywords = keywords | {"shift": None, "scale": None}
+    data = bytes_problem(**keywords)
+    model = train(data=data)
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert loaded.problem.X.dtype == torch.uint8
+    assert loaded.problem.standardised == data.standardised
+    assert_same(model, loaded, X=data.X)
+    assert_same(model, loaded, X=data.X.double())
+
+
+def test_models_saved_before_scalings_could_be_given(tmp_path):
+    train().save(tmp_path)
+    index = tmp_path / "model.json"
+    facts = json.loads(index.read_text())
+    index.write_text(json.dumps({key: value for key, value in facts.items() if key != "standardised"}))
+    assert Model.load(tmp_path).problem.standardised
+
+
+def test_a_network_of_ones_own_is_checked_with_what_it_will_see():
+    seen = []
+
+    class Watching(nn.Linear):
+        def forward(self, x):
+            seen.append(x.detach())
+            return super().forward(x.flatten(1))
+
+    data = bytes_problem()
+    models.builder(data, lambda: Watching(48, C))()
+    expected = data.features[:2]
+    assert len(seen) == 2
+    assert all(torch.equal(x, expected) for x in seen)
 
 
 def test_a_network_of_ones_own_must_be_given_again(tmp_path):
@@ -282,6 +396,20 @@ def test_builder_gives_every_network_its_own_weights():
     assert isinstance(decoder, nets.Decoder)
     assert decoder.second.weight.shape == (2, D, D)
     assert models.builder(problem(dtype=torch.float64), "mlp")().head.weight.dtype == torch.float64
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_builder_asks_for_half_precision(half, monkeypatch):
+    asked = []
+
+    def spy(net, shape, outputs, generators, features=False, half=False):
+        asked.append(half)
+        return nets.build(net, shape, outputs, generators, features)
+
+    monkeypatch.setattr(models, "build", spy)
+    net = models.builder(bytes_problem(), "linear", half)()
+    assert asked == [half]
+    assert net.head.weight.dtype == torch.float32
 
 
 def test_tensors_are_copied_all_or_none():

@@ -72,6 +72,15 @@ BAD = {
     "negative seed": ({"seeds": [-1]}, "-1"),
     "fractional seed": ({"seeds": [0.5]}, "0.5"),
     "text in X": ({"X": X.astype(str)}, "X"),
+    "standardised twice": ({"shift": 1, "standardise": True}, "standardise=True computes shift and scale; leave them"),
+    "scaled twice": ({"scale": [2.0], "standardise": True}, "standardise=True computes shift and scale"),
+    "long shift": ({"shift": [1, 2, 3]}, r"shift has shape \(3,\) but a row of X \(2,\); give numbers that broadcast"),
+    "shift with rows": ({"shift": [[1, 2]]}, r"shift has shape \(1, 2\) but a row of X \(2,\)"),
+    "no scale": ({"scale": []}, r"scale has shape \(0,\)"),
+    "nan in shift": ({"shift": [0, np.nan]}, "shift has nan in it; pass finite numbers"),
+    "infinite scale": ({"scale": np.inf}, "scale has inf in it"),
+    "scale too large for the precision": ({"scale": 1e200}, "scale has inf in it"),
+    "text in scale": ({"scale": ["a", "b"]}, "scale has dtype <U1; pass numbers"),
 }
 
 
@@ -85,7 +94,7 @@ def test_good_input_is_taken():
     """Otherwise the table above would prove little."""
     names = ["a", "b", "c"]
     good = [{}, {"seeds": [0, 1]}, {"rows": [[3, 0]]}, {"y": [0, 1, 2, 2]}, {"classes": names}, {"S": S[None]}]
-    for changes in good:
+    for changes in [*good, {"shift": 1}, {"scale": [2.0]}, {"shift": [1, 2], "scale": torch.ones(2)}]:
         taken = Problem.of(**({"X": X, "S": S} | changes))
         assert (len(taken.X), taken.num_classes) == (4, 3)
 
@@ -254,6 +263,72 @@ def test_images_are_standardised_by_pixel():
     seen = scaled(problem.X.expand(2, *problem.X.shape), problem)
     torch.testing.assert_close(seen.mean(1), torch.zeros(2, 1, 2, 2), atol=1e-5, rtol=0)
     torch.testing.assert_close(seen.std(1, unbiased=False), torch.ones(2, 1, 2, 2), atol=1e-4, rtol=0)
+
+
+def test_bytes_stay_bytes():
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 2, 2), dtype=np.uint8)
+    problem = Problem.of(images, S)
+    assert (problem.X.dtype, problem.dtype) == (torch.uint8, torch.float32)
+    assert problem.to(torch.device("cpu")).X.dtype == problem.without_rows().X.dtype == torch.uint8
+    assert problem.features.dtype == scaled(problem.X[None], problem).dtype == torch.float32
+    assert torch.equal(scaled(problem.X[None], problem)[0], torch.from_numpy(images).float())
+    assert torch.equal(problem.X, torch.from_numpy(images))
+    assert Problem.of(torch.from_numpy(images), S).X.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.uint16, np.bool_, np.float16, np.float64])
+def test_other_numbers_are_converted(kind):
+    assert Problem.of(X.astype(kind), S).X.dtype == torch.float32
+
+
+def test_bytes_become_another_precision():
+    problem = Problem.of(X.astype(np.uint8), S, dtype=torch.float64)
+    assert problem.X.dtype == problem.dtype == problem.new_zeros(1).dtype == torch.float64
+
+
+def test_zeros_are_of_the_networks_precision():
+    problem = Problem.of(X.astype(np.uint8), S)
+    assert problem.new_zeros(2, 3).dtype == torch.float32
+    assert problem.new_zeros(torch.Size([2, 3])).shape == problem.new_zeros(2, 3).shape == (2, 3)
+    assert problem.new_zeros(2, dtype=torch.int64).dtype == torch.int64
+    assert not problem.new_zeros(2, 3).any()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float64])
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (3, 1, 1), (1, 2, 2), (3, 2, 2)], ids=str)
+def test_a_given_shift_and_scale_are_every_runs(kind, shape):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (4, 3, 2, 2)).astype(kind)
+    shift, scale = rng.normal(100, 20, shape), rng.normal(0.1, 0.01, shape)
+    problem = Problem.of(images, S, seeds=[0, 1], shift=shift, scale=scale)
+    assert problem.shift.shape[:2] == problem.scale.shape[:2] == (2, 1)
+    assert problem.shift.ndim == problem.X.ndim + 1
+    assert (problem.shift.dtype, problem.standardised) == (torch.float32, False)
+    seen = scaled(problem.X.expand(2, *problem.X.shape), problem)
+    assert (seen.dtype, seen.shape) == (torch.float32, (2, 4, 3, 2, 2))
+    # Numbers of up to 255 lose 2**-24 of themselves when the shift is rounded and when it is taken off.
+    expected = torch.from_numpy((images - shift) * scale).float()
+    torch.testing.assert_close(seen, expected.expand_as(seen), rtol=1e-6, atol=3 * 2**-24 * 255 * 0.15)
+    assert torch.equal(problem.features, seen[0])
+
+
+def test_shift_and_scale_alone():
+    shifted, stretched = Problem.of(X, S, shift=[1, 2]), Problem.of(X, S, scale=2)
+    assert torch.equal(scaled(shifted.X[None], shifted)[0], torch.from_numpy(X - [1, 2]).float())
+    assert torch.equal(scaled(stretched.X[None], stretched)[0], torch.from_numpy(X * 2).float())
+
+
+def test_bytes_are_standardised_as_numbers_are():
+    table = np.random.default_rng(0).integers(0, 256, (4, 3), dtype=np.uint8)
+    rows = {"rows": [[0, 1, 2], [1, 2, 3]], "seeds": [0, 1], "standardise": True}
+    stored, numbers = Problem.of(table, S, **rows), Problem.of(table.astype(float), S, **rows)
+    assert stored.X.dtype == torch.uint8
+    assert torch.equal(stored.shift, numbers.shift)
+    assert torch.equal(stored.scale, numbers.scale)
+    views = [scaled(one.X.expand(2, 4, 3), one) for one in (stored, numbers)]
+    assert torch.equal(*views)
+    assert stored.standardised
+    assert torch.equal(stored.features, numbers.X), "features are shared, and standardisation is each run's own"
 
 
 def test_a_problem_cannot_be_changed():

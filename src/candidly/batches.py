@@ -22,23 +22,28 @@ class Batch:
 
     def __init__(self, problem: Problem, cleaner: Cleaner, steps: int, size: int, noise: int, guess: bool = False):
         self._problem, self._cleaner, self._guess = problem, cleaner, guess
-        device, runs = problem.X.device, problem.runs
-        self._order = torch.zeros(runs, steps, size, dtype=torch.int64, device=device)
-        self._noise = torch.zeros(runs, steps, size, noise, dtype=problem.X.dtype, device=device)
-        self._offset = torch.arange(runs, device=device).unsqueeze(1) * len(problem.X)
-        self.tick = torch.zeros(1, dtype=torch.int64, device=device)
+        new, runs = problem.new_zeros, problem.runs
+        self._own = [rows.cpu() for rows in problem.rows]
+        self._order = new(runs, steps, size, dtype=torch.int64)
+        self._noise = new(runs, steps, size, noise)
+        self._offset = torch.arange(runs, device=problem.X.device).unsqueeze(1) * len(problem.X)
+        self.tick = new(1, dtype=torch.int64)
         self.kept = problem.sets.clone()
-        self.guess = torch.zeros(problem.sets.shape[:2], dtype=torch.int64, device=device)
+        self.guess = new(problem.sets.shape[:2], dtype=torch.int64)
 
     def shuffle(self, epoch: int) -> None:
-        """Draw the epoch's order and noise. A run that is short of full batches starts over with its own first rows."""
+        """Draw the epoch's order and noise. A run that is short of full batches starts over with its own first rows.
+
+        The order is drawn on the host, while a GPU may still be busy with the epoch before, and copied in one piece.
+        """
         _, steps, size = self._order.shape
-        for run, (seed, rows) in enumerate(zip(self._problem.seeds, self._problem.rows, strict=True)):
-            order = torch.randperm(len(rows), generator=stream(seed, "order", epoch))
-            order = order[torch.arange(steps * size) % len(rows)].to(rows.device)
-            self._order[run] = rows[order].view(steps, size)
+        order = torch.empty(self._order.shape, dtype=torch.int64, pin_memory=self._order.is_cuda)
+        for run, (seed, rows) in enumerate(zip(self._problem.seeds, self._own, strict=True)):
+            drawn = rows[torch.randperm(len(rows), generator=stream(seed, "order", epoch))]
+            order[run] = drawn.repeat(-(-steps * size // len(rows)))[: steps * size].view(steps, size)
             if self._noise.numel():
-                self._noise[run].uniform_(generator=stream(seed, "noise", epoch, device=rows.device))
+                self._noise[run].uniform_(generator=stream(seed, "noise", epoch, device=self._noise.device))
+        self._order.copy_(order, non_blocking=True)
         self.tick.zero_()
 
     def load(self) -> None:
@@ -82,8 +87,10 @@ class Batch:
 
 
 def scaled(x: Tensor, problem: Problem) -> Tensor:
-    """Apply each run's shift and scale to inputs (R, K, ...)."""
-    return x if problem.scale is None or problem.shift is None else (x - problem.shift) * problem.scale
+    """Make inputs (R, K, ...) numbers, and apply each run's shift and scale to them."""
+    if problem.scale is None or problem.shift is None:
+        return x.to(problem.dtype)
+    return (x - problem.shift) * problem.scale  # bytes minus float32 are float32, without a copy between
 
 
 class Sweep:
@@ -110,9 +117,9 @@ class Sweep:
 
     def noise(self) -> Tensor:
         """Uniforms (R, N) of this epoch."""
-        shape, like = len(self._problem.X), self._problem.X
-        draws = [torch.rand(shape, generator=stream(seed, "sweep", self.epoch)) for seed in self._problem.seeds]
-        return torch.stack(draws).to(like)
+        n, problem = len(self._problem.X), self._problem
+        draws = [torch.rand(n, generator=stream(seed, "sweep", self.epoch)) for seed in problem.seeds]
+        return torch.stack(draws).to(problem.X.device, problem.dtype)
 
 
 @contextmanager

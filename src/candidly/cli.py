@@ -90,7 +90,7 @@ def bench(
     data: File = None,
     download: Flag = False,
     device: str = "auto",
-    jobs: int = 1,
+    jobs: Number = None,
     retry_failed: Flag = False,
 ) -> int:
     """Run experiments: every method on every dataset, all seeds of a run as one stacked fit.
@@ -114,7 +114,7 @@ def bench(
         data: A folder with the datasets' files.
         download: Download datasets that are missing.
         device: Where to train: auto, cpu or cuda.
-        jobs: How many runs train at the same time, each in a process with its share of the cores.
+        jobs: How many runs train at the same time; by default 1, and up to 4 on CUDA, which one alone does not fill.
         retry_failed: Try again what failed before.
     """
     from candidly.bench import SUITES, Spec, read_spec, sweep

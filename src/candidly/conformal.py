@@ -75,12 +75,21 @@ def threshold(scores: Tensor, counts: Tensor, alpha: Tensor, finite: bool = True
     >>> threshold(scores, counts, torch.tensor([0.5])), threshold(scores, counts, torch.tensor([0.5]), finite=False)
     (tensor([0.5000]), tensor([0.5000]))
     """
-    # Count which ranks are not kept, by the very comparison that `p_values` and `cumulative` are used in.
-    rank = torch.arange(scores.shape[-1] + 1, device=scores.device, dtype=alpha.dtype)
-    share = (rank + 1) / (counts.to(alpha)[:, None] + 1) if finite else rank / counts.to(alpha)[:, None]
-    order = (share <= alpha[:, None]).sum(-1, keepdim=True)
+    kept = shares(scores.shape[-1], counts, alpha.dtype, finite) > alpha[:, None]
+    return with_ends(scores).gather(-1, (~kept).sum(-1, keepdim=True)).squeeze(-1)
+
+
+def shares(m: int, counts: Tensor, dtype: torch.dtype, finite: bool = True) -> Tensor:
+    """Return what `p_values` (`cumulative` unless `finite`) is at ranks 0 … m, by the same arithmetic: (R, m + 1)."""
+    rank = torch.arange(m + 1, device=counts.device, dtype=dtype)
+    total = counts.to(dtype)[:, None]
+    return (rank + 1) / (total + 1) if finite else rank / total
+
+
+def with_ends(scores: Tensor) -> Tensor:
+    """Put -inf before and +inf after the scores: the smallest p that is kept when so many ranks are not."""
     ends = torch.full_like(scores[:, :1], torch.inf)
-    return torch.cat([-ends, scores, ends], -1).gather(-1, order).squeeze(-1)
+    return torch.cat([-ends, scores, ends], -1)
 
 
 def off_candidate_mass(p: Tensor, S: Tensor) -> Tensor:

@@ -304,6 +304,8 @@ def instance_dependent(
     net: "str | Factory" = "mlp",
     recipe: "Recipe | str | None" = None,
     device: str = "auto",
+    shift: ArrayLike | None = None,
+    scale: ArrayLike | None = None,
 ) -> NDArray[np.bool_]:
     """Train a network on the true labels and make what it confuses candidates of each other.
 
@@ -311,21 +313,19 @@ def instance_dependent(
     ----------
     X : array (n, ...)
         Features.
-    y : int array (n,)
-        True labels.
-    num_classes : int
-        How many classes there are.
+    y, num_classes
+        As in `uniform`.
     seed : int
         Of the network and of the sets.
     rate : float or None
         0.8 is the published experiments' form, None the paper's text; see `instance_dependent_from`.
-    net : str or callable
-        The network, as in `candidly.fit`.
+    net, device
+        The network and where to train it, as in `candidly.fit`.
     recipe : Recipe or str, optional
         How to train it; left out, as published: 100 epochs of plain gradient descent at 0.001 in batches of 256. That
         is far too little for a few thousand rows, whose sets then hardly depend on the instance.
-    device : str
-        Where to train it.
+    shift, scale : array, optional
+        The network sees ``(x - shift) * scale``, as in `Problem.of`.
 
     Returns
     -------
@@ -344,7 +344,7 @@ def instance_dependent(
     from candidly.recipe import Recipe
 
     labels = _labels(y, num_classes)
-    problem = Problem.of(X, np.eye(num_classes, dtype=bool)[labels], seeds=[seed])
+    problem = Problem.of(X, np.eye(num_classes, dtype=bool)[labels], seeds=[seed], shift=shift, scale=scale)
     published = Recipe("generator", 100, 256, optimiser="sgd", schedule="constant", max_lr=1e-3)
     model = fit(problem, Supervised(), None, recipe or published, net=net, device=device)
     return instance_dependent_from(model.predict(X)[0].double().numpy(), labels, seed, rate)

@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,23 +40,24 @@ class Training:
         self.cleaner, self.method, self.recipe = copy.copy(cleaner), copy.copy(method), recipe
         self.y, self.original = problem.y, problem.sets
         self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
-        self.method.setup(self.problem, builder(self.problem, net))
+        on_cuda = problem.X.device.type == "cuda"
+        half = recipe.precision == "bfloat16" or (recipe.precision == "auto" and on_cuda)
+        self.method.setup(self.problem, builder(self.problem, net, half and problem.dtype == torch.float32))
         sizes = [len(rows) for rows in self.problem.rows]
         size = recipe.batch(sizes)
         self.steps = -(-max(sizes) // size)
         noise = self.method.noise + self.cleaner.noise
         self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, guess=problem.y is not None)
         self.sweep = Sweep(self.problem, self.method)
-        self.clock = torch.zeros(1, dtype=torch.int64, device=problem.X.device)
-        self.loss = torch.zeros(problem.runs, dtype=problem.X.dtype, device=problem.X.device)
+        self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
+        self.clock, self.batch.tick = self.counters.unbind()
+        self.loss = problem.new_zeros(problem.runs)
         self.optimisers = self._optimisers()
-        on_cuda = problem.X.device.type == "cuda"
-        self.stream = torch.cuda.Stream(problem.X.device) if on_cuda else None  # warms up and captures graphs
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self.eager: Counter[Hashable] = Counter()
         self.epoch = self.done = 0
         self.begun = False
-        self.history: dict[str, Tensor] = {}
+        self.history: dict[str, list[Tensor]] = {}
         if not on_cuda:
             _keep_freed_memory()
 
@@ -88,8 +89,7 @@ class Training:
                 grads = grads[len(optimiser.parameters) :]
             self.method.after_step(self.batch, phase)
             self.loss += loss
-            self.clock += 1
-            self.batch.tick += 1
+            self.counters += 1
 
     def advance(self, capture: bool) -> None:
         """Take a step: by replaying its graph if there is one, else eagerly, and capture it once it is warm."""
@@ -98,21 +98,24 @@ class Training:
         if captured is not None:
             captured.replay()
         else:
-            with _beside(self.stream if capture else None):
-                self.step(phase)
+            self.step(phase)
             self.eager[phase] += 1
             if capture and self.eager[phase] == _EAGER_STEPS:
                 self.graphs[phase] = self._capture(phase)
         self.done += 1
 
     def _capture(self, phase: Hashable) -> torch.cuda.CUDAGraph | None:
-        captured, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        """Record a step on the current stream, which is `fit`'s own; other threads, which may train too, go on."""
+        captured = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(captured, stream=self.stream):
+            captured.capture_begin(capture_error_mode="thread_local")
+            try:
                 self.step(phase)
+            finally:
+                captured.capture_end()
         except RuntimeError as error:
-            torch.cuda.set_stream(current)  # which a capture that fails at its end does not restore
-            message = f"the step cannot be captured as a CUDA graph, training goes on without: {error}"
+            reason = error.__context__ or error  # ending a capture that has failed fails too
+            message = f"the step cannot be captured as a CUDA graph, training goes on without: {reason}"
             warnings.warn(message, stacklevel=4)
             return None
         return captured
@@ -131,9 +134,8 @@ class Training:
         """Let the method finish the epoch, and record it."""
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
-        for name, value in (self._facts() | self.cleaner.facts()).items():
-            row = value.detach().double().cpu().unsqueeze(0)
-            self.history[name] = torch.cat([self.history[name], row]) if name in self.history else row
+        for name, value in (self._facts() | self.cleaner.facts()).items():  # left on the device: nothing waits for it
+            self.history.setdefault(name, []).append(value.detach().to(torch.float64, copy=True))
         self.epoch, self.done, self.begun = self.epoch + 1, 0, False
 
     def _facts(self) -> dict[str, Tensor]:
@@ -165,15 +167,19 @@ class Training:
         own |= {"clock": self.clock, "loss": self.loss}
         return found | {f"engine.{name}": value for name, value in own.items()}
 
+    def recorded(self) -> dict[str, Tensor]:
+        """Return the record of every epoch, (epochs, R), on the CPU."""
+        return {name: torch.stack(values).cpu() for name, values in self.history.items()}
+
     def model(self, net: str | Factory) -> Model:
         """Return what was learned."""
-        history = {name: value.numpy() for name, value in self.history.items()}
+        history = {name: value.numpy() for name, value in self.recorded().items()}
         kept = self.batch.kept.cpu()
         return Model(self.method, self.problem.without_rows(), net, self.recipe, describe(self.cleaner), history, kept)
 
     def save(self, folder: Path, config: dict[str, Any]) -> None:
         """Write a checkpoint."""
-        history = {f"history.{name}": value for name, value in self.history.items()}
+        history = {f"history.{name}": value for name, value in self.recorded().items()}
         place = {"epoch": self.epoch, "done": self.done, "begun": self.begun}
         store.write(folder, self.tensors() | history, {"config": config, **place})
 
@@ -192,7 +198,10 @@ class Training:
         if self.begun:
             self.batch.shuffle(self.epoch)
         copy_tensors(tensors, self.tensors(), "the checkpoint was written by another version; delete it")
-        self.history = {name.removeprefix("history."): tensors[name] for name in tensors if name.startswith("history.")}
+        recorded = {name: value for name, value in tensors.items() if name.startswith("history.")}
+        self.history = {
+            name.removeprefix("history."): list(value.to(self.loss.device).unbind()) for name, value in recorded.items()
+        }
 
 
 def fit(
@@ -257,31 +266,32 @@ def fit(
     if graph == "on" and place.type != "cuda":
         raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
     capture = graph != "off" and place.type == "cuda"
-    training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
     folder = None if checkpoint is None else Path(checkpoint)
-    config: dict[str, Any] = {}
-    if folder is not None:
-        config = {"method": describe(method), "cleaner": describe(cleaner), "recipe": dataclasses.asdict(recipe)}
-        nets = [describe(net), *map(repr, training.method.networks().values())]
-        config |= {"net": nets, "problem": fingerprint(problem), "device": place.type}
-        training.resume(folder, config)
     cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=not deterministic, deterministic=deterministic)
     hidden = None if progress is None else not progress
-    bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden, leave=None)
-    with _current(place), cudnn, bar, _interruptible() as interrupted:
-        while training.epoch < recipe.epochs:
-            training.begin_epoch()
-            while training.done < training.steps and not interrupted:
-                training.advance(capture)
-            if training.done == training.steps:
-                training.end_epoch()
-                bar.update()
-            due = training.epoch == recipe.epochs or training.epoch % every == 0
-            if folder is not None and (interrupted or due):
-                training.save(folder, config)
-            if interrupted:
-                raise KeyboardInterrupt
-    return training.model(net)
+    with _beside(place), cudnn:
+        training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
+        config: dict[str, Any] = {}
+        if folder is not None:
+            config = {"method": describe(method), "cleaner": describe(cleaner), "recipe": dataclasses.asdict(recipe)}
+            nets = [describe(net), *map(repr, training.method.networks().values())]
+            config |= {"net": nets, "problem": fingerprint(problem), "device": place.type}
+            training.resume(folder, config)
+        bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden, leave=None)
+        with bar, _interruptible() as interrupted:
+            while training.epoch < recipe.epochs:
+                training.begin_epoch()
+                while training.done < training.steps and not interrupted:
+                    training.advance(capture)
+                if training.done == training.steps:
+                    training.end_epoch()
+                    bar.update()
+                due = training.epoch == recipe.epochs or training.epoch % every == 0
+                if folder is not None and (interrupted or due):
+                    training.save(folder, config)
+                if interrupted:
+                    raise KeyboardInterrupt
+        return training.model(net)
 
 
 def find_device(device: str | torch.device) -> torch.device:
@@ -328,22 +338,18 @@ def _keep_freed_memory() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _current(device: torch.device) -> AbstractContextManager[Any]:
-    """Make a CUDA device the current one, on which graphs are captured."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
 @contextmanager
-def _beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """Run on another stream, as steps that are to be captured must be warmed up."""
-    if stream is None:
+def _beside(device: torch.device) -> Iterator[None]:
+    """Work on a stream of one's own on CUDA: graphs are captured on none but such, and several threads can train."""
+    if device.type != "cuda":
         yield
         return
-    current = torch.cuda.current_stream()
-    stream.wait_stream(current)
-    with torch.cuda.stream(stream):
-        yield
-    current.wait_stream(stream)
+    with torch.cuda.device(device):
+        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            yield
+        current.wait_stream(stream)
 
 
 @contextmanager

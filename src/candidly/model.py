@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from candidly import store
-from candidly.batches import Sweep
+from candidly.batches import Sweep, scaled
 from candidly.cleaning import Cleaner
 from candidly.methods import METHODS, Supervised
 from candidly.methods.base import Method
@@ -24,29 +24,32 @@ from candidly.recipe import Recipe
 _KNOWN = METHODS | {"supervised": Supervised}
 
 
-def builder(problem: Problem, net: str | Factory) -> BuildNet:
+def builder(problem: Problem, net: str | Factory, half: bool = False) -> BuildNet:
     """Return the function that a method builds its networks with; each one it builds has weights of its own."""
     built = 0
 
-    def build_net(name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False) -> nn.Module:
+    def build_net(
+        name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False, copies: int = 1
+    ) -> nn.Module:
         nonlocal built
-        generators = [stream(seed, "network", built) for seed in problem.seeds]
-        built += 1
+        generators = [stream(seed, "network", built + copy) for seed in problem.seeds for copy in range(copies)]
+        built += copies
         if name is None:
-            network = build(net, tuple(problem.X.shape[1:]), problem.num_classes, generators, features)
+            network = build(net, tuple(problem.X.shape[1:]), problem.num_classes, generators, features, half)
         else:
             network = build(name, (inputs,), outputs, generators)
-        network = network.to(problem.X)
+        network = network.to(problem.X.device, problem.dtype)
         if name is None and callable(net):
-            _check_own(network, problem)
+            _check_own(network, problem, copies)
         return network
 
     return build_net
 
 
-def _check_own(network: nn.Module, problem: Problem) -> None:
+def _check_own(network: nn.Module, problem: Problem, copies: int) -> None:
     """Check what a user's network returns for two rows, and warn of what cannot be repeated."""
-    x = problem.X[:2].expand(problem.runs, *problem.X[:2].shape)
+    x = scaled(problem.X[:2].expand(problem.runs, *problem.X[:2].shape), problem)
+    x = x.repeat_interleave(copies, 0)
     with torch.no_grad():
         found = tuple(network.eval()(x).shape[2:])
     network.train()
@@ -141,7 +144,9 @@ class Model:
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
         like = self.problem.X
-        rows = as_tensor(X).to(like.dtype)
+        rows = as_tensor(X)
+        if rows.dtype != like.dtype:
+            rows = rows.to(self.problem.dtype)
         if rows.shape[1:] != like.shape[1:]:
             shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
             raise ValueError(f"rows of X have shape {shapes}; give the same features")
@@ -165,6 +170,7 @@ class Model:
             "classes": list(self.problem.classes),
             "shape": list(self.problem.X.shape[1:]),
             "dtype": str(self.problem.X.dtype).removeprefix("torch."),
+            "standardised": self.problem.standardised,
         }
         store.write(folder, tensors, facts, stem="model")
 
@@ -185,7 +191,8 @@ class Model:
         seeds = tuple(facts["seeds"])
         rows = (torch.arange(2),) * len(seeds)
         scaling = {"shift": tensors.get("shift"), "scale": tensors.get("scale")}
-        problem = Problem(X, S, rows, seeds, classes=classes, **scaling)
+        standardised = facts.get("standardised", "scale" in tensors)  # older files hold no scaling but this
+        problem = Problem(X, S, rows, seeds, classes=classes, standardised=standardised, **scaling)
         network = net if net is not None else facts["net"]
         method.setup(problem, builder(problem, network))
         saved = {key: value for key, value in tensors.items() if key.startswith("net.")}

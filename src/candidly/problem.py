@@ -34,7 +34,7 @@ class Problem:
     Attributes
     ----------
     X : Tensor, shape (N, ...)
-        Features, shared by all runs.
+        Features, shared by all runs: numbers, or bytes, which become numbers batch by batch.
     S : Tensor of bool, shape (N, C) or (R, N, C)
         Candidate sets, shared or one per run.
     rows : tuple of Tensor
@@ -47,6 +47,8 @@ class Problem:
         Each run's networks see ``(x - shift) * scale``.
     classes : tuple
         Class names.
+    standardised : bool
+        Whether shift and scale are each run's own, rather than given for all.
     """
 
     X: Tensor
@@ -57,6 +59,7 @@ class Problem:
     shift: Tensor | None = None
     scale: Tensor | None = None
     classes: tuple[Any, ...] = ()
+    standardised: bool = False
 
     @classmethod
     def of(
@@ -69,6 +72,8 @@ class Problem:
         y: Any = None,
         classes: Sequence[Any] | None = None,
         standardise: bool = False,
+        shift: Any = None,
+        scale: Any = None,
         dtype: torch.dtype = torch.float32,
     ) -> "Problem":
         """Check the input once and convert it.
@@ -76,7 +81,7 @@ class Problem:
         Parameters
         ----------
         X : array (N, ...)
-            Features; finite numbers.
+            Features; finite numbers. Bytes (uint8) stay bytes, a quarter of the memory, if `dtype` is float32.
         S : bool array (N, C) or (R, N, C), or Candidates
             Candidate sets; every row has at least one.
         rows : sequence of index arrays, optional
@@ -89,6 +94,9 @@ class Problem:
             Class names, 0 … C-1 when left out.
         standardise : bool
             Let every run see features with mean 0 and standard deviation 1 over its own training rows.
+        shift, scale : array, optional
+            Let all runs see ``(x - shift) * scale``; they broadcast against one row, as (3, 1, 1) does against a colour
+            image. Left out, they are 0 and 1.
         dtype : torch.dtype
             Precision of features, networks and weights.
 
@@ -103,7 +111,9 @@ class Problem:
             S = S.matrix
         if isinstance(seeds, int):
             raise ValueError(f"seeds is {seeds}; give a list with one seed per run, such as range({seeds})")
-        sets, features, runs = _as_sets(S), as_tensor(X).to(dtype), len(seeds)
+        sets, features, runs = _as_sets(S), as_tensor(X), len(seeds)
+        if features.dtype != torch.uint8 or dtype != torch.float32:
+            features = features.to(dtype)
         if not runs or any(seed != int(seed) or seed < 0 for seed in seeds):
             raise ValueError(f"seeds is {list(seeds)}; give each run a seed, an integer of at least 0")
         for matrix in sets if sets.ndim == 3 else [sets]:
@@ -123,7 +133,15 @@ class Problem:
             raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
         truth = None if y is None else check_labels(y, len(features), len(names))
         problem = cls(features, torch.as_tensor(sets), tuple(index), tuple(map(int, seeds)), truth, classes=names)
-        return problem._standardised() if standardise else problem
+        if shift is None and scale is None:
+            return problem._standardised() if standardise else problem
+        if standardise:
+            raise ValueError("standardise=True computes shift and scale; leave them out, or use standardise=False")
+        return replace(
+            problem,
+            shift=problem._for_all_runs("shift", 0 if shift is None else shift),
+            scale=problem._for_all_runs("scale", 1 if scale is None else scale),
+        )
 
     @property
     def runs(self) -> int:
@@ -136,6 +154,18 @@ class Problem:
         return self.S.shape[-1]
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Precision of networks and weights, and of features as networks see them."""
+        return self.X.dtype if self.X.is_floating_point() else torch.float32
+
+    @property
+    def features(self) -> Tensor:
+        """All rows as numbers, with a shift and scale that were given, but not standardised: runs share them."""
+        if self.standardised or self.shift is None or self.scale is None:
+            return self.X.to(self.dtype)
+        return (self.X - self.shift[0]) * self.scale[0]
+
+    @property
     def sets(self) -> Tensor:
         """Candidate sets of every run, (R, N, C); a view when the runs share them."""
         return self.S.expand(self.runs, *self.S.shape[-2:])
@@ -143,10 +173,14 @@ class Problem:
     @property
     def members(self) -> Tensor:
         """Which rows each run trains on, as a boolean matrix (R, N)."""
-        member = torch.zeros(self.runs, len(self.X), dtype=torch.bool)
-        for run, rows in enumerate(self.rows):
-            member[run, rows.cpu()] = True
-        return member.to(self.X.device)
+        member = self.new_zeros(self.runs, len(self.X), dtype=torch.bool)
+        for run, rows in zip(member, self.rows, strict=True):
+            run.index_fill_(0, rows, True)
+        return member
+
+    def new_zeros(self, *shape: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """Return zeros on the problem's device, in its `dtype` unless told otherwise."""
+        return self.X.new_zeros(*shape, dtype=dtype or self.dtype)
 
     def to(self, device: torch.device) -> "Problem":
         """Return the same problem on another device."""
@@ -163,18 +197,32 @@ class Problem:
         spread = torch.stack([X[rows].std(0, unbiased=False, keepdim=True) for rows in self.rows])
         varies = spread > 10 * torch.finfo(X.dtype).eps * mean.abs()  # a constant's rounding is no variation
         scale = torch.where(varies, 1 / spread.where(varies, 1), 1)
-        return replace(self, shift=mean.to(self.X), scale=scale.to(self.X))
+        return replace(self, shift=mean.to(self.dtype), scale=scale.to(self.dtype), standardised=True)
+
+    def _for_all_runs(self, name: str, value: Any) -> Tensor:
+        """Check a shift or scale and give it the shape that the field has."""
+        row, numbers = tuple(self.X.shape[1:]), as_tensor(value, name).to(self.dtype)
+        lengths = zip(numbers.shape[::-1], row[::-1], strict=False)
+        if numbers.ndim > len(row) or any(length not in (1, wanted) for length, wanted in lengths):
+            found = tuple(numbers.shape)
+            raise ValueError(
+                f"{name} has shape {found} but a row of X {row}; give numbers that broadcast against a row"
+            )
+        if not numbers.isfinite().all():
+            raise ValueError(f"{name} has {numbers[~numbers.isfinite()][0].item()} in it; pass finite numbers")
+        axes = [1] * (len(row) - numbers.ndim)
+        return numbers.expand(self.runs, 1, *axes, *numbers.shape).clone()
 
 
-def as_tensor(X: Any) -> Tensor:
+def as_tensor(X: Any, name: str = "X") -> Tensor:
     """Convert an array, a nested list or a tensor to a tensor of its own on the CPU."""
     if isinstance(X, Tensor):
         return X.detach().cpu().clone()
     if hasattr(X, "toarray"):
-        raise ValueError("X is sparse; pass X.toarray()")
+        raise ValueError(f"{name} is sparse; pass {name}.toarray()")
     numbers = _as_array(X)
     if numbers.dtype.kind not in "biuf":
-        raise ValueError(f"X has dtype {numbers.dtype}; pass numbers")
+        raise ValueError(f"{name} has dtype {numbers.dtype}; pass numbers")
     return torch.as_tensor(numbers)
 
 
@@ -192,6 +240,8 @@ def _as_sets(S: Any) -> np.ndarray[Any, Any]:
 
 def check_finite(X: Tensor) -> None:
     """Refuse NaN and infinite numbers, naming the first."""
+    if not X.is_floating_point():
+        return
     finite = X.isfinite().flatten(1)
     if not finite.all():
         row = int((~finite.all(1)).nonzero()[0])

@@ -60,6 +60,28 @@ def test_instance_dependent_sets(toy, tmp_path, rate):
         assert (made.S[:40].sum(1) >= 2).all()
 
 
+@pytest.mark.parametrize("colour", [False, True])
+def test_instance_dependent_sets_of_images_come_from_scaled_ones(tmp_path, monkeypatch, colour):
+    shape = (60, 3, 32, 32) if colour else (60, 2, 2)
+    made = split_toy(X=np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
+    monkeypatch.setattr(data, "load", lambda name, root, download: made)
+    given = {}
+
+    def spy(X, y, num_classes, seed, *, shift, scale, net, **others):
+        given.update(X=X, shift=shift, scale=scale, net=net)
+        return np.eye(num_classes, dtype=bool)[y]
+
+    monkeypatch.setattr(corrupt, "instance_dependent", spy)
+    sets.load("toy+instance-dependent", tmp_path)
+    np.testing.assert_array_equal(given["X"], made.X[:40] if colour else made.X[:40].reshape(40, 4))
+    assert given["X"].dtype == np.uint8
+    assert given["net"] == ("resnet9" if colour else "mlp")
+    train = made.X[:40]
+    shift, spread = (train.mean((0, 2, 3)), train.std((0, 2, 3))) if colour else (0, 255)
+    np.testing.assert_allclose(given["shift"].squeeze(), shift)
+    np.testing.assert_allclose(given["scale"].squeeze(), 1 / spread)
+
+
 def test_sets_are_made_once(toy, tmp_path, monkeypatch):
     first = sets.load("toy+uniform-0.3", tmp_path)
     (folder,) = tmp_path.iterdir()

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from candidly.bench import Spec, sets, sweep, sweeps
+from candidly.bench import run as runs
 from candidly.bench.__main__ import main
 from candidly.bench.lock import locked
 from candidly.bench.run import Run
-from candidly.data import load
+from candidly.data import Dataset, load
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine import fit
 from candidly.methods import Proden
@@ -99,6 +100,26 @@ def test_predictions_are_those_of_a_fit(swept, table):
             assert line["true"] == dataset.classes[dataset.y[line["row"]]]
             assert line["predicted"] == dataset.classes[p[run, line["row"]].argmax()]
             assert line["confidence"] == pytest.approx(p[run, line["row"]].max().item())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_images_are_trained_on_as_bytes_and_seen_scaled(tmp_path, monkeypatch, protocol):
+    y = np.arange(60) % 3
+    X = (np.random.default_rng(0).integers(0, 160, (60, 3, 3)) + 40 * y[:, None, None]).astype(np.uint8)
+    dataset = Dataset("toy", X, np.eye(3, dtype=bool)[y], y, ("x", "y", "z"), num_train=45)
+    spec = Spec(("toy",), ("proden",), seeds=(0,), recipe=SHORT, protocol=protocol)
+    (run,) = Run.all_of(spec, dataset, "toy", tmp_path)
+    held = []
+    monkeypatch.setattr(runs, "fit", lambda *given, **named: held.append(given[0]) or fit(*given, **named))
+    runs.execute(run, spec, dataset, device="cpu", progress=False)
+    assert (held[0].X.dtype, held[0].X.shape) == (torch.uint8, (60, 9))
+    problem = Problem.of(X.reshape(60, 9) / 255, dataset.S, rows=[np.arange(45)], seeds=[0])
+    p = fit(problem, Proden(), None, SHORT, device="cpu").predict(X.reshape(60, 9) / 255)[0]
+    lines = pq.read_table(run.folder / "predictions.parquet").to_pylist()
+    assert len(lines) == 60
+    for line in lines:  # 36 steps let roundings grow, but not to a thousandth
+        assert line["predicted"] == dataset.classes[p[line["row"]].argmax()]
+        assert line["confidence"] == pytest.approx(p[line["row"]].max().item(), abs=1e-3)
 
 
 def test_summary_agrees_with_the_predictions(swept):
@@ -336,6 +357,18 @@ def test_jobs_give_the_same_predictions(swept, tmp_path):
     assert not outcome.failed
     theirs = {path.name: (path / "predictions.parquet").read_bytes() for path in outcome.done}
     assert theirs == {path.name: (path / "predictions.parquet").read_bytes() for path in one_at_a_time.done}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_streams_give_the_same_predictions(tmp_path, table):
+    spec = spec_of(table)
+    folders = [tmp_path / str(jobs) for jobs in (1, 4)]
+    for jobs, folder in zip((1, 4), folders, strict=True):
+        assert not sweep(spec, folder, device="cuda", jobs=jobs).failed
+    one, four = (sorted(folder.glob("*/predictions.parquet")) for folder in folders)
+    assert [path.parent.name for path in one] == [path.parent.name for path in four]
+    assert len(one) == len(spec.combinations())
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in four]
 
 
 def test_jobs_must_be_positive(tmp_path, table):

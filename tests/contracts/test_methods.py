@@ -155,7 +155,7 @@ def test_state_round_trips_and_training_continues_to_the_bit(name, cleaner, tmp_
     train(training)
     train(continued)
     assert equal(continued.tensors(), training.tensors())
-    assert equal(continued.history, training.history)
+    assert equal(continued.recorded(), training.recorded())
 
 
 @every_method

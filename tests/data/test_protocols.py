@@ -3,8 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from candidly.batches import scaled
 from candidly.data import Dataset
-from candidly.data.protocols import PROTOCOLS, default_split, scale_images, uai2025, uai2025_split
+from candidly.data.protocols import PROTOCOLS, default_split, scaling, uai2025, uai2025_split
+from candidly.problem import Problem
 from tests.data.made import fields_of, toy
 
 
@@ -95,30 +97,65 @@ def images(shape, num_train=None):
     return Dataset("toy", X, np.eye(2, dtype=bool)[y], y, ("a", "b"), num_train)
 
 
+def literal_images(dataset):
+    """What networks are to see of images, in float64."""
+    X = dataset.X / 255
+    if X.ndim == 3:
+        return X.reshape(len(X), -1)
+    if dataset.num_train is None:
+        return X
+    train = X[: dataset.num_train]
+    mean, spread = train.mean(axis=(0, 2, 3), keepdims=True), train.std(axis=(0, 2, 3), keepdims=True)
+    return (X - mean) / np.where(spread > 0, spread, 1)
+
+
+def seen(dataset):
+    """What networks see of a prepared dataset, in float32."""
+    shift, scale = scaling(dataset)
+    problem = Problem.of(dataset.X, dataset.S, shift=shift, scale=scale)
+    return scaled(problem.X[None], problem)[0].numpy()
+
+
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_grey_images_are_divided_and_flattened(name):
-    raw = images((5, 4, 3))
+@pytest.mark.parametrize(
+    ("shape", "num_train"),
+    [((5, 4, 3), None), ((5, 4, 3), 4), ((7, 3, 4, 4), None), ((7, 3, 4, 4), 5)],
+    ids=["grey", "grey, split", "colour", "colour, split"],
+)
+def test_images_stay_bytes_and_networks_see_them_scaled(name, shape, num_train):
+    raw = images(shape, num_train)
     prepared = PROTOCOLS[name].prepare(raw)
-    assert prepared.X.dtype == np.float32
-    np.testing.assert_allclose(prepared.X, raw.X.reshape(5, 12) / 255, rtol=1e-6)
+    assert prepared.X.dtype == np.uint8
+    assert np.shares_memory(prepared.X, raw.X)
+    assert prepared.X.shape == ((5, 12) if len(shape) == 3 else shape)
+    # Three roundings to float32, each by at most 2**-24 of a value of up to 255; channels spread by 60 and more.
+    atol = 3 * 2.0**-24 * 255 / 60
+    np.testing.assert_allclose(seen(prepared), literal_images(raw), rtol=3 * 2.0**-24, atol=atol)
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_colour_images_are_standardised_over_the_training_images(name):
+def test_the_test_images_do_not_reach_the_scaling(name):
     raw = images((7, 3, 4, 4), num_train=5)
-    prepared = PROTOCOLS[name].prepare(raw)
-    for channel in range(3):
-        train = raw.X[:5, channel] / 255
-        expected = (raw.X[:, channel] / 255 - train.mean()) / train.std()
-        np.testing.assert_allclose(prepared.X[:, channel], expected, atol=1e-5)
-    assert prepared.X.shape == raw.X.shape
     other = replace(raw, X=np.concatenate([raw.X[:5], raw.X[5:] // 2]))
-    np.testing.assert_array_equal(PROTOCOLS[name].prepare(other).X[:5], prepared.X[:5])
+    np.testing.assert_equal(scaling(PROTOCOLS[name].prepare(other)), scaling(PROTOCOLS[name].prepare(raw)))
 
 
-def test_without_a_publishers_split_no_row_reaches_another():
-    raw = images((7, 3, 4, 4))
-    np.testing.assert_allclose(scale_images(raw).X, raw.X / 255, rtol=1e-6)
+def test_the_scaling_is_exact():
+    """Also where a channel is almost constant, and its sum of squares times the number of pixels exceeds an int64."""
+    X = np.full((800, 2, 128, 128), 255, dtype=np.uint8)
+    X[3, 0, 0, 0] = 254
+    X[:390, 1] = 0
+    shift, scale = scaling(replace(images((800, 1, 1), num_train=780), X=X))
+    n = 780 * 128 * 128
+    assert n * n * 255**2 > 2**63
+    assert shift.shape == scale.shape == (2, 1, 1)
+    np.testing.assert_allclose(shift.ravel(), [255 - 1 / n, 127.5], rtol=1e-15)
+    np.testing.assert_allclose(scale.ravel(), [n / np.sqrt(n - 1), 1 / 127.5], rtol=1e-15)
+
+
+def test_tables_have_no_scaling():
+    assert scaling(toy()) == (None, None)
+    assert scaling(replace(toy(), num_train=100)) == (None, None)
 
 
 def test_uai2025_takes_a_matrix():
@@ -128,7 +165,9 @@ def test_uai2025_takes_a_matrix():
 
 def test_a_constant_channel_stays_finite():
     raw = replace(images((3, 3, 2, 2), num_train=2), X=np.zeros((3, 3, 2, 2), np.uint8))
-    assert (scale_images(raw).X == 0).all()
+    assert (seen(raw) == 0).all()
+    raw.X[2, 1] = 255
+    assert (seen(raw)[2, 1] == 1).all()
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

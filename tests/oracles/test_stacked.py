@@ -44,7 +44,8 @@ def assert_run_equal(stacked: Model, run: int, alone: Model) -> None:
     for key, net in stacked.method.networks().items():
         other = alone.method.networks()[key].state_dict()
         for part, value in net.state_dict().items():
-            torch.testing.assert_close(value[run], other[part][0], rtol=0, atol=1e-8)
+            own = value.unflatten(0, (len(RUNS), -1))[run]  # CroSel has two networks for each run
+            torch.testing.assert_close(own, other[part], rtol=0, atol=1e-8)
     for key, value in stacked.method.state().items():
         if value.shape[0] == len(RUNS):
             torch.testing.assert_close(value[run], alone.method.state()[key][0], rtol=0, atol=1e-8)

@@ -43,7 +43,7 @@ def train_both(
     """Train the library's runs, and one run's twin from the same initial weights."""
     method, recipe = make_method(name), make_recipe(name)
     start = Training(problem, method, cleaner or Cleaner(), recipe, "mlp")
-    initial = {key: twins.textbook(net, RUN) for key, net in start.method.networks().items()}
+    initial = twins.networks(start.method, RUN)
     run = twins.Run.of(problem, RUN, recipe.epochs, BATCH)
     twin = twins.TWINS[name](run, initial, cleaning or twins.NoCleaning(), asdict(method))
     twin.train()
@@ -52,9 +52,9 @@ def train_both(
 
 def assert_equal(model: Model, twin: twins.Twin, problem: Problem) -> None:
     """Compare networks, predictions, losses, kept sets and the cleaner's levels to 1e-8."""
-    for key, net in model.method.networks().items():
+    for key, net in twins.networks(model.method, RUN).items():
         expected = floats(twin.nets[key])
-        for part, value in floats(twins.textbook(net, RUN)).items():
+        for part, value in floats(net).items():
             assert distance(value, expected[part]) < 1e-8, (key, part)
     everything = list(range(len(problem.X)))
     assert distance(model.predict(problem.X)[RUN], twin.predict(everything)) < 1e-8
@@ -95,8 +95,8 @@ def assert_state_equal(name: str, model: Model, twin: twins.Twin) -> None:
             for age, bank in enumerate(banks):
                 assert method.labels[RUN, :, index, age].tolist() == [twins.argmax(p) for p in bank]
                 assert distance(method.maxima[RUN, :, index, age], [max(p) for p in bank]) < 1e-8
-            assert method.count[RUN, index] == len(chosen)
-            assert method.pool[RUN, : len(chosen), index].tolist() == chosen
+            assert method.count[RUN, 1 - index] == len(chosen)  # which the other network trains on
+            assert method.pool[RUN, : len(chosen), 1 - index].tolist() == chosen
 
 
 def assert_every_phase(name: str, model: Model, twin: twins.Twin, cleaned: bool) -> None:
@@ -175,7 +175,7 @@ def test_networks_start_as_the_papers_say() -> None:
     start = {}
     for name in ("valen", "crosel"):
         training = Training(make_problem((0, 1)), make_method(name), Cleaner(), make_recipe(name), "mlp")
-        start |= {key: floats(twins.textbook(net, RUN)) for key, net in training.method.networks().items()}
+        start |= {key: floats(net) for key, net in twins.networks(training.method, RUN).items()}
     assert all(torch.equal(value, start["net"][part]) for part, value in start["encoder"].items())
     for part in ("0.bias", "2.bias"):
         assert distance(start["decoder"][part], torch.full((FEATURES,), 0.01)) < 1e-8

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from candidly.methods import Method
 from candidly.problem import Problem, stream
 
 Rows = list[int]
@@ -71,6 +72,14 @@ def textbook(stacked: nn.Module, run: int) -> nn.Sequential:
     if hasattr(stacked.project, "weight"):
         layers.append(_linear(stacked.project, run))
     return nn.Sequential(*layers, _linear(stacked.head, run))
+
+
+def networks(method: Method, run: int) -> dict[str, nn.Sequential]:
+    """Copy one run's networks; CroSel's two, which are stacked like runs, are first and second."""
+    nets = method.networks()
+    if "nets" in nets:
+        return {name: textbook(nets["nets"], 2 * run + index) for index, name in enumerate(("first", "second"))}
+    return {name: textbook(net, run) for name, net in nets.items()}
 
 
 def _linear(stacked: nn.Module, run: int) -> nn.Linear:

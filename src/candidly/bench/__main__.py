@@ -13,7 +13,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", default="runs", help="folder for the runs (default: runs)")
     parser.add_argument("--data", help="folder with the datasets' files")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument("--jobs", type=int, default=1, help="runs that train at the same time (default: 1)")
+    parser.add_argument("--jobs", type=int, help="runs that train at the same time (default: 1, on CUDA up to 4)")
     parser.add_argument("--retry-failed", action="store_true", help="try again what failed before")
     parser.add_argument("--download", action="store_true", help="download datasets that are missing (needs pooch)")
     given = vars(parser.parse_args(argv))

@@ -39,7 +39,7 @@ from candidly.bench.sets import find_net, fingerprint
 from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner
 from candidly.data.dataset import Dataset
-from candidly.data.protocols import PROTOCOLS, Rows
+from candidly.data.protocols import PROTOCOLS, Rows, scaling
 from candidly.engine import find_device, fit
 from candidly.methods import Method
 from candidly.model import Model, describe
@@ -74,6 +74,8 @@ class Run:
         """Resolve the configurations of a spec's methods on a dataset, which `source` names in the spec."""
         recipe = dataclasses.asdict(spec.recipe)
         del recipe["name"]  # which changes nothing
+        if recipe["precision"] == "auto":  # what results depend on then is the device, which the hash leaves out
+            del recipe["precision"]
         shared = {
             "dataset": {"name": dataset.name, "content": fingerprint(dataset)},
             "seeds": list(spec.seeds),
@@ -131,13 +133,20 @@ def execute(run: Run, spec: Spec, dataset: Dataset, device: str = "auto", progre
         As in `candidly.fit`.
     """
     protocol = PROTOCOLS[spec.protocol]
-    standardise = protocol.standardise and dataset.X.dtype != np.uint8
     dataset = protocol.prepare(dataset)
+    shift, scale = scaling(dataset)
     splits = [protocol.rows(dataset, seed) for seed in spec.seeds for _ in range(spec.inits)]
     seeds = [seed + NEXT_INIT * init for seed in spec.seeds for init in range(spec.inits)]
     train = [rows for rows, _ in splits]
     problem = Problem.of(
-        dataset.X, dataset.S, rows=train, seeds=seeds, classes=dataset.classes, standardise=standardise
+        dataset.X,
+        dataset.S,
+        rows=train,
+        seeds=seeds,
+        classes=dataset.classes,
+        standardise=protocol.standardise and scale is None,
+        shift=shift,
+        scale=scale,
     )
     method, cleaner = spec.parts(run.method)
     start = time.perf_counter()

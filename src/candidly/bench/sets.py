@@ -24,7 +24,7 @@ from candidly import corrupt, data, store
 from candidly.bench.lock import locked
 from candidly.candidates import Candidates
 from candidly.data.dataset import Dataset
-from candidly.data.protocols import default
+from candidly.data.protocols import default, scaling
 from candidly.model import describe
 
 SEED = 0  # of all candidate sets: they belong to the dataset, not to a run
@@ -156,12 +156,22 @@ def _instance_dependent(
 ) -> NDArray[np.bool_]:
     """Train the network behind the sets on what the protocols make of images, or on standardised features."""
     X = default(dataset).X
-    if dataset.X.dtype != np.uint8:
+    shift, scale = scaling(dataset)
+    if scale is None:
         spread = X.std(axis=0)
         X = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
-    recipe = "quick" if len(X) < _FEW_ROWS else None
-    num_classes, net = len(dataset.classes), find_net(X)
-    return corrupt.instance_dependent(X, y, num_classes, SEED, rate=rate, net=net, recipe=recipe, device=device)
+    return corrupt.instance_dependent(
+        X,
+        y,
+        len(dataset.classes),
+        SEED,
+        rate=rate,
+        net=find_net(X),
+        recipe="quick" if len(X) < _FEW_ROWS else None,
+        device=device,
+        shift=shift,
+        scale=scale,
+    )
 
 
 def find_net(X: NDArray[Any]) -> str:

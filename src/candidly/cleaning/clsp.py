@@ -54,7 +54,8 @@ class Clsp(Cleaner):
 
     def setup(self, problem: Problem) -> Problem:
         """Prune each run's sets, looking for neighbours among its own rows."""
-        X = problem.X if self.features is None else as_tensor(self.features).to(problem.X)
+        own = self.features is None
+        X = problem.features if own else as_tensor(self.features).to(problem.X.device, problem.dtype)
         if len(X) != len(problem.X):
             raise ValueError(f"features has {len(X)} rows but the problem has {len(problem.X)}; give one row per row")
         unit = F.normalize(X.flatten(1), dim=-1)

@@ -121,10 +121,13 @@ class Conformal(Cleaner):
         self._check_level(min(counts))
         self.rows = torch.nn.utils.rnn.pad_sequence(list(chosen), batch_first=True)
         self.valid = torch.arange(max(counts), device=self.rows.device) < self.rows.new_tensor(counts)[:, None]
-        new = problem.X.new_zeros
-        self.scores, self.counts = new(self.rows.shape) + torch.inf, self.valid.sum(-1)
-        self.level_r, self.factor = new(problem.runs) - 1, new(1) + 1  # no rank is below -1: nothing is pruned
-        self.active, self.mass, self.seen = new(1), new(problem.runs), new(1)
+        new, m = problem.new_zeros, self.rows.shape[1]
+        self.counts = self.valid.sum(-1)
+        self.shares = conformal.shares(m, self.counts, problem.dtype, self.finite)
+        self.limits = new(problem.runs, m + 2) + torch.inf  # of p, by how many ranks are not kept
+        self.level_r = new(problem.runs) - 1  # no share is below -1: nothing is pruned
+        self.base, self.slope = new(1) - 1, new(1)  # the level of a batch by its mass outside the sets
+        self.mass, self.seen = new(problem.runs), new(1)
         if self.rule == "permanent":
             self.pruned, self.limit = problem.sets.clone(), new(problem.runs)
         self.problem = replace(problem, rows=trained)
@@ -169,10 +172,12 @@ class Conformal(Cleaner):
         p = predict(self.rows)
         sets = self._sets().gather(1, self.rows[..., None].expand_as(p))
         scores, _ = conformal.sort_scores(_SCORES[self.score](p, sets), self.valid)
-        self.scores.copy_(scores)
-        self.active.fill_(float(epoch >= self.warmup))
-        if self.shrink:
-            self.factor.fill_(1 - 0.5 ** (max(epoch - self.warmup, 0) + 1))
+        # p·factor + slack is what is ranked. So that a step need not compute it, the scores are changed instead.
+        factor = 1 - 0.5 ** (max(epoch - self.warmup, 0) + 1) if self.shrink else 1.0
+        self.limits.copy_(conformal.with_ends((scores - self.slack) / factor))
+        if self.per_batch and epoch >= self.warmup:
+            self.base.fill_(_ALPHA[self.level] if self.alpha is None else self.alpha)
+            self.slope.fill_(1.0)
         self.mass.zero_()
         self.seen.zero_()
 
@@ -186,7 +191,7 @@ class Conformal(Cleaner):
             off = conformal.off_candidate_mass(p, self.pruned)
             self.level_r.copy_(self._level(off.masked_fill(~member, 0).sum(-1) / member.sum(-1)))
             self.limit.copy_(self._threshold())
-            kept = self.pruned & self._conform(p, self.level_r[:, None, None])
+            kept = self.pruned & (p >= self.limit[:, None, None])
             self.pruned.copy_(torch.where(kept.any(-1, keepdim=True) & member.unsqueeze(-1), kept, self.pruned))
         elif self.rule == "revocable" and not self.per_batch:
             self.level_r.copy_(self._level(self.mass / self.seen.clamp_min(1)))
@@ -200,22 +205,15 @@ class Conformal(Cleaner):
         level = conformal.remark_level(alpha, error, self.counts, self.delta, self.dkw)
         return level.masked_fill(level <= 0, -1)
 
-    def _conform(self, p: Tensor, level: Tensor) -> Tensor:
-        share = conformal.p_values if self.finite else conformal.cumulative
-        return share(self.scores, self.counts, p * self.factor + self.slack) > level
-
     def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
         """Intersect with the conforming labels, or with what Algorithm 1 has left; never empty a row."""
-        error = conformal.off_candidate_mass(p, batch.S).mean(-1)
-        self.mass += error
-        self.seen += 1
-        if self.rule == "permanent":
-            kept = S & batch.take(self.pruned)
+        outside, rows = p.masked_fill(batch.S, 0).sum((1, 2)), p.shape[1]  # conformal.off_candidate_mass, summed
+        if self.per_batch:
+            torch.addcmul(self.base, outside, self.slope, value=1 / rows, out=self.level_r)
         else:
-            level = self.level_r
-            if self.per_batch:
-                level.copy_(torch.where(self.active > 0, self._level(error), -1.0))
-            kept = S & self._conform(p, level[:, None, None])
+            self.mass.add_(outside, alpha=1 / rows)
+            self.seen += 1
+        kept = S & (batch.take(self.pruned) if self.rule == "permanent" else p >= self._threshold()[:, None, None])
         return torch.where(kept.any(-1, keepdim=True), kept, S)
 
     def facts(self) -> dict[str, Tensor]:
@@ -224,5 +222,5 @@ class Conformal(Cleaner):
         return {"alpha": self.level_r.clamp_min(0), "threshold": limit.clamp(0, 1)}
 
     def _threshold(self) -> Tensor:
-        rank = conformal.threshold(self.scores, self.counts, self.level_r, self.finite)
-        return (rank - self.slack) / self.factor
+        pruned = torch.searchsorted(self.shares, self.level_r[:, None], right=True)  # so many ranks are
+        return self.limits.gather(1, pruned).squeeze(1)

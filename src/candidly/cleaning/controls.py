@@ -42,7 +42,8 @@ class Random(Cleaner):
             torch.rand(S.shape, generator=stream(s, "control"))
             for s, S in zip(problem.seeds, problem.sets, strict=True)
         ]
-        return replace(trained, S=_at_random(problem.sets, trained.sets, torch.stack(keys).to(problem.X)))
+        drawn = torch.stack(keys).to(problem.X.device, problem.dtype)
+        return replace(trained, S=_at_random(problem.sets, trained.sets, drawn))
 
     def calibrate(self, predict: Predict, epoch: int) -> None:
         """Calibrate the other cleaner."""

@@ -8,8 +8,9 @@ A `Protocol` says how; `PROTOCOLS` has two of them:
   Cleaning*, UAI 2025, did, so that results pair with the published ones, seed by seed and row by row. It is for that
   only: the classes of real-world datasets are chosen with the true labels, and the scaling sees the test rows.
 
-Both take the publisher's split where there is one. Both divide images by 255, flatten grey ones and, where the
-publisher split them, give each channel of colour ones mean 0 and standard deviation 1 over the training images.
+Both take the publisher's split where there is one. Both leave images bytes and flatten grey ones; `scaling` says what
+networks are to see of them, numbers from 0 to 1 or, of colour images that the publisher split, channels with mean 0 and
+standard deviation 1 over the training images.
 """
 
 from collections.abc import Callable
@@ -58,15 +59,16 @@ class Protocol:
 
 
 def default(dataset: Dataset) -> Dataset:
-    """Scale images; leave everything else as it is.
+    """Flatten grey images; leave everything else as it is.
 
     Examples
     --------
     >>> images = np.full((3, 2, 2), 255, dtype=np.uint8)
     >>> default(Dataset("toy", images, np.eye(3, dtype=bool), np.arange(3), ("a", "b", "c"))).X.tolist()[0]
-    [1.0, 1.0, 1.0, 1.0]
+    [255, 255, 255, 255]
     """
-    return scale_images(dataset) if dataset.X.dtype == np.uint8 else dataset
+    grey = dataset.X.dtype == np.uint8 and dataset.X.ndim == 3
+    return replace(dataset, X=dataset.X.reshape(len(dataset.X), -1)) if grey else dataset
 
 
 def default_split(n: int, seed: int) -> tuple[Rows, Rows]:
@@ -85,27 +87,35 @@ def default_split(n: int, seed: int) -> tuple[Rows, Rows]:
     return rows[:cut], rows[cut:]
 
 
-def scale_images(dataset: Dataset) -> Dataset:
-    """Divide images by 255; flatten grey ones, standardise the channels of colour ones over the training images.
+def scaling(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[None, None]:
+    """Return the shift and scale of images, for `Problem.of`; tables have none.
 
-    Where the publisher fixed no training images, channels are left as they are: each run has others.
+    Channels are standardised over the publisher's training images. Where the publisher fixed none, each run has others,
+    and pixels are divided by 255.
+
+    Examples
+    --------
+    >>> images = np.array([[[0, 4]], [[0, 4]], [[9, 9]]], dtype=np.uint8).reshape(3, 1, 1, 2)
+    >>> toy = Dataset("toy", images, np.eye(3, dtype=bool), np.arange(3), ("a", "b", "c"), num_train=2)
+    >>> [array.tolist() for array in scaling(toy)]
+    [[[[2.0]]], [[[0.5]]]]
     """
-    X = dataset.X.astype(np.float32)
-    X /= 255
-    if X.ndim == 3:
-        return replace(dataset, X=X.reshape(len(X), -1))
-    if dataset.num_train is None:
-        return replace(dataset, X=X)
-    train = X[: dataset.num_train]
-    mean = train.mean(axis=(0, 2, 3), dtype=np.float64, keepdims=True)
-    spread = train.std(axis=(0, 2, 3), dtype=np.float64, keepdims=True)
-    X -= mean.astype(np.float32)
-    X /= np.where(spread > 0, spread, 1).astype(np.float32)
-    return replace(dataset, X=X)
+    if dataset.X.dtype != np.uint8:
+        return None, None
+    if dataset.X.ndim < 4 or dataset.num_train is None:
+        return np.zeros(()), np.array(1 / 255)
+    train = dataset.X[: dataset.num_train]
+    n = train[:, 0].size
+    # Sums of integers, in blocks: exact, and no copy of all images. As Python's integers their squares do not overflow.
+    total = train.sum(axis=(0, 2, 3), dtype=np.int64).astype(object)
+    squares = np.einsum("nchw,nchw->c", train, train, dtype=np.int64).astype(object)
+    spread = np.sqrt((n * squares - total * total).astype(float)) / n
+    scale = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1), 1 / 255)
+    return (total / n).astype(float)[:, None, None], scale[:, None, None]
 
 
 def uai2025(dataset: Dataset) -> Dataset:
-    """Prepare a dataset as the UAI 2025 experiments did: images as above, real-world datasets as follows.
+    """Prepare a dataset as the UAI 2025 experiments did: images as in `default`, real-world datasets as follows.
 
     K is the number of most frequent true classes needed to exceed 99 % of the rows. The K classes that are candidates
     most often stay, in their order, with the rows whose true class is among them. Each feature is scaled to [0, 1] over
@@ -126,7 +136,7 @@ def uai2025(dataset: Dataset) -> Dataset:
     (('a', 'c'), [0, 1, 1, 0], [0.0, 0.5, 1.0, 0.25])
     """
     if dataset.X.dtype == np.uint8:
-        return scale_images(dataset)
+        return default(dataset)
     if dataset.X.ndim != 2:
         raise ValueError(
             f"X of {dataset.name!r} has shape {dataset.X.shape}; uai2025 takes a matrix, or images of bytes"

@@ -43,7 +43,7 @@ class Cavl(OneNetwork):
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Start with uniform weights, which every row's first visit uses."""
         self.net = build_net()
-        self.q = uniform_weights(problem.sets, problem.X.dtype)
+        self.q = uniform_weights(problem.sets, problem.dtype)
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Train on the stored targets."""

@@ -50,14 +50,17 @@ class Crosel(Method):
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build both networks, empty banks and an empty selection."""
-        self.first, self.second = build_net(), build_net()
-        self.problem, new, (runs, n, classes) = problem, problem.X.new_zeros, problem.sets.shape
-        self.bank = new(runs, n, 2, classes)  # last epoch's log-softmax; the third axis is the network
+        self.nets = build_net(copies=2)
+        self.problem, new, (runs, n, classes) = problem, problem.new_zeros, problem.sets.shape
+        self.bank, self.fraction = new(runs, n, 2, classes), new(runs)  # last epoch's log-softmax; r
         self.labels, self.maxima = new(runs, n, 2, 3, dtype=torch.int64) - 1, new(runs, n, 2, 3)
-        self.pool, self.count = new(runs, n, 2, dtype=torch.int64), new(runs, 2, dtype=torch.int64)
-        self.cursor, self.fraction = new(1, dtype=torch.int64), new(runs)
-        self.images = problem.X.ndim == 4
-        self.noise = 2 * (NOISE_PER_VIEW + NOISE_PER_MIX) if self.images else 0
+        self.pool, self.count, self.cursor = (new(*k, dtype=torch.int64) for k in ((runs, n, 2), (runs, 2), (1,)))
+        self.noise = 2 * (NOISE_PER_VIEW + NOISE_PER_MIX) if problem.X.ndim == 4 else 0  # for images
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """Logits of both networks, (R, 2, B, C), for x (R, B, ...), or (R, 2, B, ...) where they see different rows."""
+        both = x if x.ndim > self.problem.X.ndim + 1 else x.unsqueeze(1).expand(-1, 2, *x.shape[1:])
+        return self.nets(both.flatten(0, 1)).unflatten(0, (-1, 2))
 
     def phase(self, epoch: int) -> Hashable:
         """Warm-up, then main."""
@@ -65,29 +68,26 @@ class Crosel(Method):
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Equations (2) and (3)."""
-        if self.images and phase == "main":
+        if self.noise and phase == "main":
             soft = self._mixed_views(batch)
         else:
-            z = torch.stack([self.first(batch.x), self.second(batch.x)])
-            kept = batch.candidates(z.detach().softmax(-1).mean(0))
+            z = self._logits(batch.x)
+            kept = batch.candidates(z.detach().softmax(-1).mean(1)).unsqueeze(1)
             if phase == "warm-up":
-                return candidate_nll(z, kept).sum(0)
-            bank = batch.take(self.bank).movedim(2, 0).flip(0)  # the other network's
-            soft = soft_ce(masked_softmax(bank, kept), z).sum(0)
+                return candidate_nll(z, kept).sum(1)
+            bank = batch.take(self.bank).movedim(2, 1).flip(1)  # the other network's
+            soft = soft_ce(masked_softmax(bank, kept), z).sum(1)
         return self._selected(batch) + self.lambda_cr * (1 - self.fraction) * soft  # (3)
 
     def _selected(self, batch: Batch) -> Tensor:
         """Equation (2), summed over both networks."""
-        position = self.cursor + torch.arange(batch.rows.shape[1], device=self.cursor.device)
-        self.cursor += batch.rows.shape[1]
-        total = torch.zeros_like(self.fraction)
-        for net, other in ((self.first, 1), (self.second, 0)):
-            count = self.count[:, other, None]
-            rows = torch.where(count > 0, self.pool[:, :, other].gather(1, position % count.clamp_min(1)), batch.rows)
-            label = self.labels[:, :, other, -1].gather(1, rows).clamp_min(0)
-            log_p = net(batch.inputs(rows)).log_softmax(-1).gather(-1, label.unsqueeze(-1)).squeeze(-1)
-            total = total - torch.where(count > 0, log_p, 0.0).mean(-1)
-        return total
+        B, count = batch.rows.shape[1], self.count.unsqueeze(-1)
+        position = self.cursor + torch.arange(B, device=self.cursor.device)
+        self.cursor += B
+        rows = torch.where(count > 0, self.pool.mT.gather(2, position % count.clamp_min(1)), batch.rows.unsqueeze(1))
+        label = self.labels[..., -1].mT.gather(2, rows.flip(1)).flip(1).clamp_min(0)  # the other network's
+        log_p = self._logits(batch.inputs(rows.flatten(1)).unflatten(1, (2, B))).log_softmax(-1)
+        return -torch.where(count > 0, log_p.gather(-1, label.unsqueeze(-1)).squeeze(-1), 0.0).mean(-1).sum(1)
 
     def _mixed_views(self, batch: Batch) -> Tensor:
         """L_soft for images."""
@@ -95,25 +95,25 @@ class Crosel(Method):
         u1, u2, u_mix = batch.noise(self.noise).split([NOISE_PER_VIEW, NOISE_PER_VIEW, 2 * NOISE_PER_MIX], -1)
         x = torch.cat([flip_crop(batch.x, u1), flip_crop(batch.x, u2)], 1)
         with torch.no_grad():
-            z = torch.stack([self.first(x), self.second(x)])
-        kept = batch.candidates(z.softmax(-1).unflatten(2, (2, B)).mean((0, 2))).repeat(1, 2, 1)
+            z = self._logits(x)
+        kept = batch.candidates(z.softmax(-1).unflatten(2, (2, B)).mean((1, 2))).repeat(1, 2, 1).unsqueeze(1)
         target = masked_softmax(z.roll(B, 2), kept)
-        x, target = mix_up(x, target, u_mix.unflatten(-1, (2, -1)).flatten(1, 2))
-        return soft_ce(target[0], self.first(x)) + soft_ce(target[1], self.second(x))
+        x, target = mix_up(x, target.movedim(1, 0), u_mix.unflatten(-1, (2, -1)).flatten(1, 2))
+        return soft_ce(target.movedim(0, 1), self._logits(x)).sum(1)
 
     def epoch_end(self, epoch: int, sweep: Sweep) -> None:
         """Fill the banks and select by equation (1)."""
-        self.bank.copy_(torch.stack([sweep(self.first), sweep(self.second)], 2).log_softmax(-1))
+        self.bank.copy_(sweep(lambda x: self._logits(x).movedim(1, 2)).log_softmax(-1))
         top, label = self.bank.max(-1, keepdim=True)
         self.labels.copy_(torch.cat([self.labels[..., 1:], label], -1))
         self.maxima.copy_(torch.cat([self.maxima[..., 1:], top.exp()], -1))
         steady = (self.labels == label).all(-1) & (self.maxima.mean(-1) > self.confidence)
         member = self.problem.members.unsqueeze(-1)
-        selected = steady & self.problem.sets.gather(2, label.squeeze(-1)) & member  # (1)
+        selected = (steady & self.problem.sets.gather(2, label.squeeze(-1)) & member).flip(2)  # (1), for the other
         self.pool.copy_(torch.where(selected, sweep.noise().unsqueeze(-1), 2.0).argsort(1))
         self.count.copy_(selected.sum(1))
         self.fraction.copy_((self.count.to(self.fraction) / member.sum(1)).mean(1))
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the mean of both softmaxes."""
-        return torch.stack([self.first(x), self.second(x)]).softmax(-1).mean(0)
+        return self._logits(x).softmax(-1).mean(1)

@@ -67,7 +67,7 @@ class Pop(OneNetwork):
         """Start with uniform weights on the whole support."""
         self.net = build_net()
         self.support = problem.sets.clone()
-        self.q = uniform_weights(self.support, problem.X.dtype)
+        self.q = uniform_weights(self.support, problem.dtype)
         self.window = torch.zeros_like(self.q)
         sizes = torch.tensor([len(rows) for rows in problem.rows], device=self.q.device)
         self.few = 1e-4 * sizes.to(self.q.dtype) * problem.num_classes

@@ -38,7 +38,7 @@ class Proden(OneNetwork):
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Start with uniform weights."""
         self.net = build_net()
-        self.q = uniform_weights(problem.sets, problem.X.dtype)
+        self.q = uniform_weights(problem.sets, problem.dtype)
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Equations (1) and (2)."""

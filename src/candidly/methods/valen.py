@@ -71,11 +71,10 @@ class Valen(OneNetwork):
         self.net = build_net(features=True)
         self.encoder = copy.deepcopy(self.net)
         self.decoder = build_net("decoder", inputs=problem.num_classes, outputs=problem.X[0].numel())
-        self.o = losses.uniform_weights(problem.sets, problem.X.dtype)
-        self.d = self.o.clone()
+        self.o, self.d = (losses.uniform_weights(problem.sets, problem.dtype) for _ in range(2))
         self.graph = torch.full((problem.runs, len(problem.X), self.k), -1, device=self.o.device)
-        self.rows = problem.rows
-        self.noise = problem.num_classes * losses.NOISE_PER_GAMMA
+        self.factors = self.o.new_tensor([[self.c_x, 0.01, 1.0, self.beta, self.gamma, self.theta]] * problem.runs)
+        self.rows, self.noise = problem.rows, problem.num_classes * losses.NOISE_PER_GAMMA
 
     def phase(self, epoch: int) -> Hashable:
         """Warm-up, then main."""
@@ -99,16 +98,17 @@ class Valen(OneNetwork):
         l_a = losses.dirichlet_kl_to_uniform((a / 4).exp().clamp(0.01, 30)).mean(-1)  # (3)
         l_d, l_o = losses.soft_ce(o, a), losses.soft_ce(d, z)  # (4)
         batch.put(self.d, self.c * losses.masked_softmax(log_t.detach(), kept) + (1 - self.c) * o)  # (6)
-        return self._reconstruction(batch, log_t.exp()) + self.beta * l_a + self.gamma * l_d + self.theta * l_o  # (5)
+        terms = [*self._reconstruction(batch, log_t.exp()), l_a, l_d, l_o]
+        return (torch.stack(terms, -1) * self.factors).sum(-1)  # (5)
 
-    def _reconstruction(self, batch: Batch, t: Tensor) -> Tensor:
-        """Equation (2)."""
+    def _reconstruction(self, batch: Batch, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the terms of equation (2)."""
         x = (self.decoder(t) - batch.x.flatten(2)).square().mean((-2, -1))
         sets = F.binary_cross_entropy_with_logits(t, batch.S.to(t.dtype), reduction="none").mean((-2, -1))
         joined = (batch.take(self.graph).unsqueeze(-2) == batch.rows[:, None, :, None]).any(-1)
         adjacency = (joined + torch.eye(t.shape[1], dtype=t.dtype, device=t.device)) / (self.k + 1)
         affinity = (t @ t.mT).sigmoid().softmax(-1)
-        return self.c_x * x + 0.01 * sets + (affinity - adjacency).square().mean((-2, -1))
+        return x, sets, (affinity - adjacency).square().mean((-2, -1))
 
     def epoch_end(self, epoch: int, sweep: Sweep) -> None:
         """After the warm-up, start d and build the graph among each run's own rows."""
