@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from candidly import resnet
 from candidly.resnet import Resnet9
 
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: some CPUs lack bfloat16")
+
 
 def build(half=False, **kwargs):
     with torch.random.fork_rng(devices=[]):
@@ -99,11 +101,12 @@ def test_half_has_the_same_state(full):
     assert all(conv.weight.is_contiguous(memory_format=torch.channels_last) for conv in convs)
 
 
+@needs_cuda
 def test_half_is_close_at_full_width(full):
     """Logits of the true network, whose 1028 channels are padded to 1032, in both modes."""
-    x, _ = images(8)
-    theirs = copy.deepcopy(full).train()
-    ours = build(half=True, features=True)
+    x = images(8)[0].cuda()
+    theirs = copy.deepcopy(full).train().cuda()
+    ours = build(half=True, features=True).cuda()
     with torch.no_grad():
         for _ in range(2):
             a, b = ours(x), theirs(x)
@@ -133,13 +136,14 @@ def test_half_in_float64_is_exact():
         assert torch.allclose(ours.eval()(x), theirs.eval()(x), rtol=0, atol=1e-10)
 
 
+@needs_cuda
 @pytest.mark.usefixtures("narrow")
 def test_half_gradients_are_as_good_as_those_of_autocast():
     """Rounding to bfloat16 turns the gradients of early layers by some 20 degrees, in torch.autocast as here."""
-    ours, theirs, cast = build(half=True), build(), build()
-    x, y = images(48)
+    ours, theirs, cast = (build(half=half).cuda() for half in (True, False, False))
+    x, y = (tensor.cuda() for tensor in images(48))
     a, b = gradients(ours, x, y), gradients(theirs, x, y)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cuda", torch.bfloat16):
         h = cast.embed(x)
     c = torch.autograd.grad(F.cross_entropy(cast.head(h.float()), y), list(cast.parameters()))
     assert torch.allclose(a[0], b[0], atol=0.05 * float(b[0].detach().abs().max()))

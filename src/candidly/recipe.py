@@ -28,8 +28,8 @@ class Recipe:
         Its maximum.
     weight_decay : float
         Adam's.
-    precision : {"auto", "float32", "bfloat16"}
-        In which numbers ResNet-9 computes; its weights are float32 in any case. "auto" is bfloat16 on CUDA.
+    precision : {"auto", "float32"}
+        In which numbers ResNet-9 computes; "auto" is bfloat16 on CUDA, with weights that are float32 in any case.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class Recipe:
     schedule: Literal["one-cycle", "constant"] = "one-cycle"
     max_lr: float = 0.01
     weight_decay: float = 1e-4
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Literal["auto", "float32"] = "auto"
 
     def __post_init__(self) -> None:
         whole = [self.epochs] if self.batch_size is None else [self.epochs, self.batch_size]
@@ -63,8 +63,8 @@ class Recipe:
             raise ValueError(f"optimiser is {self.optimiser!r}; use 'adam' or 'sgd'")
         if self.schedule not in ("one-cycle", "constant"):
             raise ValueError(f"schedule is {self.schedule!r}; use 'one-cycle' or 'constant'")
-        if self.precision not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"precision is {self.precision!r}; use 'auto', 'float32' or 'bfloat16'")
+        if self.precision not in ("auto", "float32"):
+            raise ValueError(f"precision is {self.precision!r}; use 'auto' or 'float32'")
         if not self.max_lr > 0 or not self.weight_decay >= 0:
             raise ValueError(f"max_lr is {self.max_lr} and weight_decay {self.weight_decay}; use a positive rate")
 
