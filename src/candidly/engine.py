@@ -49,6 +49,7 @@ class Training:
         noise = self.method.noise + self.cleaner.noise
         self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, guess=problem.y is not None)
         self.sweep = Sweep(self.problem, self.method)
+        self.members = self.problem.members
         self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
         self.clock, self.batch.tick = self.counters.unbind()
         self.loss = problem.new_zeros(problem.runs)
@@ -135,13 +136,13 @@ class Training:
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
         if self.loss.device.type == "cpu":
-            _drop_denormals(self.tensors())
+            _drop_denormals(network_tensors(self.method) | self._moments())
         for name, value in (self._facts() | self.cleaner.facts()).items():  # left on the device: nothing waits for it
             self.history.setdefault(name, []).append(value.detach().to(torch.float64, copy=True))
         self.epoch, self.done, self.begun = self.epoch + 1, 0, False
 
     def _facts(self) -> dict[str, Tensor]:
-        member, kept = self.problem.members, self.batch.kept
+        member, kept = self.members, self.batch.kept
         rows = member.sum(1).double()
 
         def share(flags: Tensor) -> Tensor:
@@ -163,11 +164,15 @@ class Training:
         found = {f"method.{name}": value for name, value in self.method.state().items()}
         found |= {f"cleaner.{name}": value for name, value in self.cleaner.state().items()}
         found |= network_tensors(self.method)
-        for net, optimiser in self.optimisers.items():
-            found |= {f"optimiser.{net}.{name}": value for name, value in optimiser.state().items()}
+        found |= self._moments()
         own = {"tick": self.batch.tick, "kept": self.batch.kept, "guess": self.batch.guess}
         own |= {"clock": self.clock, "loss": self.loss}
         return found | {f"engine.{name}": value for name, value in own.items()}
+
+    def _moments(self) -> dict[str, Tensor]:
+        """Return what optimisers remember."""
+        states = [(net, optimiser.state()) for net, optimiser in self.optimisers.items()]
+        return {f"optimiser.{net}.{name}": value for net, state in states for name, value in state.items()}
 
     def recorded(self) -> dict[str, Tensor]:
         """Return the record of every epoch, (epochs, R), on the CPU."""

@@ -26,7 +26,7 @@ def masked_softmax(z: Tensor, S: Tensor) -> Tensor:
     >>> masked_softmax(torch.tensor([0.0, 0.0, -500.0]), torch.tensor([True, False, True]))
     tensor([1., 0., 0.])
     """
-    return z.masked_fill(~S, -torch.inf).softmax(-1)
+    return torch.where(S, z, -torch.inf).softmax(-1)
 
 
 def soft_ce(q: Tensor, z: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def soft_ce(q: Tensor, z: Tensor) -> Tensor:
 
 def candidate_nll(z: Tensor, S: Tensor) -> Tensor:
     """``-log Σ_{j∈S} softmax(z)_j``, averaged over the rows."""
-    return (z.logsumexp(-1) - z.masked_fill(~S, -torch.inf).logsumexp(-1)).mean(-1)
+    return (z.logsumexp(-1) - torch.where(S, z, -torch.inf).logsumexp(-1)).mean(-1)
 
 
 class _LogGamma(torch.autograd.Function):

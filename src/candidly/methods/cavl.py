@@ -54,5 +54,5 @@ class Cavl(OneNetwork):
         z = self.net(batch.x)
         value = z * (1 - z).abs()  # (1)
         kept = batch.candidates(z.softmax(-1))
-        target = value.masked_fill(~kept, -torch.inf).argmax(-1, keepdim=True)
+        target = torch.where(kept, value, -torch.inf).argmax(-1, keepdim=True)
         batch.put(self.q, torch.zeros_like(z).scatter_(-1, target, 1.0))  # (2)

@@ -92,12 +92,12 @@ class Valen(OneNetwork):
         if phase == "warm-up":
             return losses.soft_ce(o, z)
         a, d = self.encoder(batch.x), batch.take(self.d)
-        inside = a.log_softmax(-1).masked_fill(~batch.S, -torch.inf)
+        inside = torch.where(batch.S, a.log_softmax(-1), -torch.inf)
         s = (inside - inside.logsumexp(-1, keepdim=True).detach()).exp() + 0.01  # (1)
         log_t = losses.log_dirichlet_sample(s, batch.noise(self.noise))
         l_a = losses.dirichlet_kl_to_uniform((a / 4).exp().clamp(0.01, 30)).mean(-1)  # (3)
         l_d, l_o = losses.soft_ce(o, a), losses.soft_ce(d, z)  # (4)
-        batch.put(self.d, self.c * losses.masked_softmax(log_t.detach(), kept) + (1 - self.c) * o)  # (6)
+        batch.put(self.d, o.lerp(losses.masked_softmax(log_t.detach(), kept), self.c))  # (6)
         terms = [*self._reconstruction(batch, log_t.exp()), l_a, l_d, l_o]
         return (torch.stack(terms, -1) * self.factors).sum(-1)  # (5)
 
