@@ -15,6 +15,7 @@ import torch
 from candidly import data
 from candidly.cleaning import Cleaner
 from candidly.data import Dataset, protocols
+from candidly.device import training_on
 from candidly.engine import Training, fit
 from candidly.methods import Method
 from candidly.model import Model
@@ -64,14 +65,7 @@ class Setting:
     @contextmanager
     def stream(self) -> Iterator[None]:
         """Give a training what `candidly.fit` gives it on CUDA: a stream of its own, and cuDNN's fastest algorithms."""
-        if not self.cuda:
-            yield
-            return
-        with (
-            torch.cuda.device(self.place),
-            torch.cuda.stream(torch.cuda.Stream()),
-            torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False),
-        ):
+        with training_on(self.place):
             yield
             self.synchronise()
 

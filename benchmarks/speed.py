@@ -39,7 +39,8 @@ from benchmarks.textbook import Textbook
 from candidly import __version__, corrupt
 from candidly.cleaning import Cleaner, Conformal
 from candidly.data import protocols
-from candidly.engine import Training, find_device
+from candidly.device import find_device
+from candidly.engine import Training
 from candidly.methods import METHODS, Proden
 from candidly.model import Model
 from candidly.problem import Problem

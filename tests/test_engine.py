@@ -13,6 +13,7 @@ from torch import nn
 from candidly import engine, store
 from candidly.batches import Batch
 from candidly.cleaning import Cleaner, Conformal, Random
+from candidly.device import find_device
 from candidly.engine import Training, fit
 from candidly.methods import METHODS, Cc, Crosel, Pop, Proden, Supervised, Valen
 from candidly.problem import Problem
@@ -461,9 +462,9 @@ def test_the_optimisers_of_both_devices_train_alike(name, monkeypatch):
 
 
 def test_device():
-    assert engine.find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert engine.find_device("cpu") == torch.device("cpu")
-    assert engine.find_device(torch.device("cpu")) == torch.device("cpu")
+    assert find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert find_device("cpu") == torch.device("cpu")
+    assert find_device(torch.device("cpu")) == torch.device("cpu")
     assert train(device="auto").predict(problem().X).shape == (2, N, C)
 
 

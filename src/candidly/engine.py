@@ -9,9 +9,10 @@ import copy
 import dataclasses
 import signal
 import threading
+import time
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from tqdm import tqdm
 from candidly import store
 from candidly.batches import Batch, Sweep
 from candidly.cleaning import Cleaner
+from candidly.device import capture, find_device, training_on
 from candidly.methods.base import Method
 from candidly.model import Model, builder, copy_tensors, describe, fingerprint, network_tensors
 from candidly.nets import Factory
@@ -54,6 +56,7 @@ class Training:
         self.clock, self.batch.tick = self.counters.unbind()
         self.loss = problem.new_zeros(problem.runs)
         self.optimisers = self._optimisers()
+        self.pool = torch.cuda.graph_pool_handle() if on_cuda else None  # memory of all phases' graphs
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self.eager: Counter[Hashable] = Counter()
         self.epoch = self.done = 0
@@ -106,20 +109,12 @@ class Training:
         self.done += 1
 
     def _capture(self, phase: Hashable) -> torch.cuda.CUDAGraph | None:
-        """Record a step on the current stream, which is `fit`'s own; other threads, which may train too, go on."""
-        captured = torch.cuda.CUDAGraph()
         try:
-            captured.capture_begin(capture_error_mode="thread_local")
-            try:
-                self.step(phase)
-            finally:
-                captured.capture_end()
+            return capture(lambda: self.step(phase), self.pool)
         except RuntimeError as error:
-            reason = error.__context__ or error  # ending a capture that has failed fails too
-            message = f"the step cannot be captured as a CUDA graph, training goes on without: {reason}"
+            message = f"the step cannot be captured as a CUDA graph, training goes on without: {error}"
             warnings.warn(message, stacklevel=4)
             return None
-        return captured
 
     @torch.no_grad()
     def begin_epoch(self) -> None:
@@ -224,6 +219,7 @@ def fit(
     checkpoint: str | Path | None = None,
     every: int = 10,
     progress: bool | None = None,
+    stop: threading.Event | None = None,
 ) -> Model:
     """Train a method, with or without a cleaner, on all runs of a problem.
 
@@ -252,6 +248,8 @@ def fit(
         Epochs between checkpoints.
     progress : bool, optional
         Whether to show a bar over epochs; None does so on a terminal.
+    stop : threading.Event, optional
+        Once set, by another thread, training ends as by Ctrl-C: with a checkpoint and a KeyboardInterrupt.
 
     Returns
     -------
@@ -272,11 +270,10 @@ def fit(
     _check_arguments(method, cleaner, net, graph, every)
     if graph == "on" and place.type != "cuda":
         raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
-    capture = graph != "off" and place.type == "cuda"
+    replay = graph != "off" and place.type == "cuda"
     folder = None if checkpoint is None else Path(checkpoint)
-    cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=not deterministic, deterministic=deterministic)
     hidden = None if progress is None else not progress
-    with _beside(place), cudnn:
+    with training_on(place, deterministic):
         training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
         config: dict[str, Any] = {}
         if folder is not None:
@@ -285,34 +282,22 @@ def fit(
             config |= {"net": nets, "problem": fingerprint(problem), "device": place.type}
             training.resume(folder, config)
         bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden, leave=None)
-        with bar, _interruptible() as interrupted:
+        last = time.monotonic()
+        with bar, _interruptible(stop) as stopped:
             while training.epoch < recipe.epochs:
                 training.begin_epoch()
-                while training.done < training.steps and not interrupted:
-                    training.advance(capture)
+                while training.done < training.steps and not stopped():
+                    training.advance(replay)
                 if training.done == training.steps:
                     training.end_epoch()
+                    last = last if bar.disable else _wait(place, last)
                     bar.update()
                 due = training.epoch == recipe.epochs or training.epoch % every == 0
-                if folder is not None and (interrupted or due):
+                if folder is not None and (stopped() or due):
                     training.save(folder, config)
-                if interrupted:
+                if stopped():
                     raise KeyboardInterrupt
         return training.model(net)
-
-
-def find_device(device: str | torch.device) -> torch.device:
-    """Return the device a name stands for; "auto" is CUDA where there is one."""
-    available = torch.cuda.is_available()
-    if device == "auto":
-        return torch.device("cuda" if available else "cpu")
-    try:
-        found = torch.device(device)
-    except RuntimeError:
-        raise ValueError(f"device is {device!r}; use 'auto', 'cpu' or 'cuda'") from None
-    if found.type == "cuda" and not available:
-        raise ValueError(f"device is {device!r}, but there is no CUDA device here; use 'auto' or 'cpu'")
-    return found
 
 
 def _check_arguments(method: Any, cleaner: Any, net: Any, graph: str, every: int) -> None:
@@ -355,26 +340,24 @@ def _drop_denormals(tensors: Mapping[str, Tensor]) -> None:
             tensor.masked_fill_(tensor.abs() < torch.finfo(tensor.dtype).tiny, 0.0)
 
 
-@contextmanager
-def _beside(device: torch.device) -> Iterator[None]:
-    """Work on a stream of one's own on CUDA: graphs are captured on none but such, and several threads can train."""
-    if device.type != "cuda":
-        yield
-        return
-    with torch.cuda.device(device):
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            yield
-        current.wait_stream(stream)
+def _wait(device: torch.device, last: float) -> float:
+    """Let a bar that is looked at not run ahead of a GPU by more than half a second; return when it last was right."""
+    if device.type == "cuda" and time.monotonic() - last > 0.5:
+        torch.cuda.current_stream().synchronize()
+        return time.monotonic()
+    return last
 
 
 @contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Collect the first Ctrl-C in a list, so that it can be honoured between steps; a second one interrupts at once."""
+def _interruptible(stop: threading.Event | None) -> Iterator[Callable[[], bool]]:
+    """Say when to stop between steps: after a first Ctrl-C, where a second one interrupts at once, or by an event."""
     received: list[int] = []
+
+    def stopped() -> bool:
+        return bool(received) or (stop is not None and stop.is_set())
+
     if threading.current_thread() is not threading.main_thread():
-        yield received
+        yield stopped
         return
 
     def note(number: int, frame: Any) -> None:
@@ -384,6 +367,6 @@ def _interruptible() -> Iterator[list[int]]:
 
     before = signal.signal(signal.SIGINT, note)
     try:
-        yield received
+        yield stopped
     finally:
         signal.signal(signal.SIGINT, before)

@@ -5,6 +5,7 @@ as one module per run. Each run's initial weights come from its own generator, s
 weights alone and beside others.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ Factory = Callable[[], nn.Module]
 
 HIDDEN, DEPTH = 300, 3
 _EPSILON, _MOMENTUM = 1e-5, 0.1
+_drawing = threading.Lock()  # on the one default generator
 
 
 class Linear(nn.Module):
@@ -165,7 +167,7 @@ class Separate(nn.Module):
     def __init__(self, factory: Factory, generators: Sequence[torch.Generator]):
         super().__init__()
         self.nets = nn.ModuleList()
-        with torch.random.fork_rng(devices=[]):
+        with _drawing, torch.random.fork_rng(devices=[]):
             for generator in generators:  # modules draw from the CPU's default generator, which is lent a run's seed
                 torch.default_generator.manual_seed(generator.initial_seed())
                 self.nets.append(factory())

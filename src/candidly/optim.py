@@ -55,7 +55,11 @@ class Optimiser(Protocol):
 
 
 def _trainable(net: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in net.parameters() if parameter.requires_grad]
+    found = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    for parameter in found:
+        if torch.empty_like(parameter, device="meta").stride() != parameter.stride():  # there are gaps in its memory
+            parameter.data = torch.empty_like(parameter).copy_(parameter)
+    return found
 
 
 def _as_laid_out(tensor: Tensor, like: Tensor) -> Tensor:
@@ -109,8 +113,6 @@ class Adam:
         weight_decay: float,
     ):
         self.parameters, self.weight_decay = _trainable(net), weight_decay
-        for parameter in self.parameters:
-            parameter.data = torch.empty_like(parameter).copy_(parameter)  # without gaps, in the same order
         self.flat = self._flatten([parameter.detach() for parameter in self.parameters])
         views = self.flat.split([parameter.numel() for parameter in self.parameters])
         for parameter, view in zip(self.parameters, views, strict=True):

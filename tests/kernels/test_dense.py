@@ -62,6 +62,13 @@ def test_a_unit_that_no_row_reaches(device, dense):
     assert (values[2][..., 0] == 0).all()
 
 
+def test_nan_is_not_hidden(device, dense):
+    linear, norm = layers(1, 4, 3, device)
+    x = torch.randn(1, 6, 4, device=device)
+    x[0, 2, 1] = torch.nan
+    assert all(value.isnan().any() for value in outcome(nets.hidden_layer, linear, norm, x)[:3])
+
+
 def test_large_batches_and_evaluation_take_the_plain_form(device, dense, monkeypatch):
     monkeypatch.setattr(dense, "relu_norm", None)
     linear, norm = layers(2, 4, 3, device)

@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import re
+import threading
 import time
 import traceback
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows, scaling
-from candidly.engine import find_device, fit
+from candidly.device import find_device
+from candidly.engine import fit
 from candidly.methods import Method
 from candidly.model import Model, describe
 from candidly.problem import Problem
@@ -118,7 +120,14 @@ def _code(part: Method | Cleaner | None) -> str | None:
         return None
 
 
-def execute(run: Run, spec: Spec, dataset: Dataset, device: str = "auto", progress: bool | None = None) -> None:
+def execute(
+    run: Run,
+    spec: Spec,
+    dataset: Dataset,
+    device: str = "auto",
+    progress: bool | None = None,
+    stop: threading.Event | None = None,
+) -> None:
     """Train and score a run, and write its folder.
 
     Parameters
@@ -129,7 +138,7 @@ def execute(run: Run, spec: Spec, dataset: Dataset, device: str = "auto", progre
         The experiment it belongs to.
     dataset
         As loaded, with its candidate sets.
-    device, progress
+    device, progress, stop
         As in `candidly.fit`.
     """
     protocol = PROTOCOLS[spec.protocol]
@@ -150,7 +159,8 @@ def execute(run: Run, spec: Spec, dataset: Dataset, device: str = "auto", progre
     )
     method, cleaner = spec.parts(run.method)
     start = time.perf_counter()
-    model = fit(problem, method, cleaner, spec.recipe, net=find_net(dataset.X), device=device, progress=progress)
+    net = find_net(dataset.X)
+    model = fit(problem, method, cleaner, spec.recipe, net=net, device=device, progress=progress, stop=stop)
     seconds = time.perf_counter() - start
     del problem
     predicted, confidence = _predict(model, dataset.X)

@@ -7,8 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from candidly.bench.lock import locked
 from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
 from candidly.data.dataset import Dataset
-from candidly.engine import find_device
+from candidly.device import find_device
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more gain nothing
 
@@ -100,16 +102,16 @@ def sweep(
     folder.mkdir(parents=True, exist_ok=True)
     shown = sys.stderr.isatty() if progress is None else progress
     runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
-    at_once = jobs or (_STREAMS if on_cuda and not colour else 1)
     skipped = tuple(run.folder for run in runs if run.done)
     waiting = [run for run in runs if not run.done and (retry_failed or not run.failed)]
     failed |= {run.title: _failure(run) for run in runs if run.failed and not run.done and run not in waiting}
     done, before = [], time.perf_counter()
-    parent = (platform.node(), os.getpid()) if at_once > 1 and not on_cuda else None
-    calls = [joblib.delayed(_attempt)(run, spec, folder, root, device, at_once, shown, parent) for run in waiting]
-    workers = joblib.Parallel(n_jobs=at_once, backend="threading" if on_cuda else None, return_as="generator_unordered")
+    wished = jobs or (_STREAMS if on_cuda and not colour else 1)
+    at_once = min(wished, max(1, len(waiting)))
+    shared = {"spec": spec, "out": folder, "root": root, "device": device, "jobs": at_once, "shown": shown}
+    outcomes = _in_threads(waiting, shared) if on_cuda and at_once > 1 else _in_processes(waiting, shared)
     with tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty())) as bar:
-        for number, (run, reason) in enumerate(_outcomes(workers(calls), waiting), 1):
+        for number, (run, reason) in enumerate(outcomes, 1):
             bar.update()
             if reason:
                 failed[run.title] = reason
@@ -150,16 +152,31 @@ def _resolve(
     return runs, failed, colour
 
 
-def _outcomes(results: Iterator[Any], waiting: list[Run]) -> Iterator[tuple[Run, str | None]]:
+def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Iterator[tuple[Run, str | None]]:
     """Yield each run when it has ended, and why it failed; a worker that dies takes the unfinished ones with it."""
     ended = set()
+    parent = (platform.node(), os.getpid()) if shared["jobs"] > 1 else None
+    calls = [joblib.delayed(_attempt)(run, **shared, parent=parent) for run in waiting]
     try:
-        for run, reason in results:
+        for run, reason in joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls):
             ended.add(run.folder)
             yield run, reason
     except TerminatedWorkerError:
         died = "not trained, because a worker process died, perhaps for lack of memory; call again with fewer jobs"
         yield from ((run, died) for run in waiting if run.folder not in ended and not run.done)
+
+
+def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Iterator[tuple[Run, str | None]]:
+    """Yield each run when it has ended, and why it failed; an interrupt ends those that train between two steps."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(shared["jobs"]) as pool:
+        calls = [pool.submit(partial(_attempt, run, **shared, stop=stop)) for run in waiting]
+        try:
+            for call in as_completed(calls):
+                yield call.result()
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
 
 
 def _attempt(
@@ -170,7 +187,8 @@ def _attempt(
     device: str,
     jobs: int,
     shown: bool,
-    parent: tuple[str, int] | None,
+    parent: tuple[str, int] | None = None,
+    stop: threading.Event | None = None,
 ) -> tuple[Run, str | None]:
     """Execute a run and return why it failed, if it did; its traceback is kept."""
     if parent is not None:
@@ -183,9 +201,10 @@ def _attempt(
             return run, None
         try:
             dataset = _dataset(run, out, root, device)
-            execute(run, spec, dataset, device, progress=None if shown and jobs == 1 else False)
+            execute(run, spec, dataset, device, progress=None if shown and jobs == 1 else False, stop=stop)
         except (OSError, MemoryError, torch.OutOfMemoryError) as error:  # the machine's fault: try again next time
-            return run, one_line(error)
+            crowded = jobs > 1 and not isinstance(error, OSError)
+            return run, one_line(error) + ("; call again with fewer jobs" if crowded else "")
         except (Exception, SystemExit) as error:  # whatever a method raises must not stop the other runs
             fail(run, error)
             return run, _failure(run)

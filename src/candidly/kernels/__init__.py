@@ -6,15 +6,33 @@ Each is the twin of plain torch operations, which run wherever these cannot: on 
 import functools
 import importlib.util
 import os
+import warnings
 
+import torch
 from torch import Tensor
 
 
 @functools.cache
-def _installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _works(device: torch.device) -> bool:
+    """Try a kernel: besides Triton it takes a C compiler and a card that is not too old."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    if device.type != "cuda":
+        return True
+    try:
+        from candidly.kernels import dense
+
+        flat, mean, square, gradient = torch.zeros(4, 16, device=device)
+        table, clock = torch.ones(1, 3, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        dense.adam(flat, mean, square, gradient, table, clock, 0.0, 0.5)
+        torch.cuda.synchronize(device)
+    except Exception as error:  # whatever Triton or its compiler raises
+        message = f"Triton's kernels do not work on {device}, training is slower without: {error}"
+        warnings.warn(message, stacklevel=2)
+        return False
+    return True
 
 
 def usable(x: Tensor) -> bool:
     """Say whether kernels can work on a tensor: on CUDA, or under Triton's interpreter (TRITON_INTERPRET=1)."""
-    return (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and _installed()
+    return (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and _works(x.device)

@@ -17,7 +17,7 @@ def _forward(
     x, shift, weight, bias, out, mean, inverse, running_mean, running_variance,
     B, W, epsilon, momentum, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    run = tl.program_id(0)
+    run = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     row = tl.arange(0, ROWS)
     inside = column < W
@@ -25,7 +25,7 @@ def _forward(
     place = (run * B + row)[:, None] * W + column[None, :]
     valid = (row < B)[:, None] & inside[None, :]
     h = tl.load(x + place, valid, 0.0) + tl.load(shift + at, inside, 0.0)[None, :]
-    h = tl.where(valid & (h > 0), h, 0.0)
+    h = tl.where(valid & ~(h <= 0), h, 0.0)  # which leaves a NaN one
     average = tl.sum(h, 0) / B
     centred = tl.where(valid, h - average[None, :], 0.0)
     variance = tl.sum(centred * centred, 0) / B
@@ -46,7 +46,7 @@ def _backward(
     gradient, x, shift, weight, mean, inverse, to_x, to_shift, to_weight, to_bias,
     B, W, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    run = tl.program_id(0)
+    run = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     row = tl.arange(0, ROWS)
     inside = column < W
@@ -55,7 +55,7 @@ def _backward(
     valid = (row < B)[:, None] & inside[None, :]
     g = tl.load(gradient + place, valid, 0.0)
     h = tl.load(x + place, valid, 0.0) + tl.load(shift + at, inside, 0.0)[None, :]
-    positive = valid & (h > 0)
+    positive = valid & ~(h <= 0)
     scale = tl.load(inverse + at, inside, 0.0)
     standard = (tl.where(positive, h, 0.0) - tl.load(mean + at, inside, 0.0)[None, :]) * scale[None, :]
     summed = tl.sum(g, 0)

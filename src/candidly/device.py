@@ -1,0 +1,112 @@
+"""Devices: finding one, and what trainings in one process share on CUDA, such as streams and captures."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+
+_lock = threading.RLock()
+_idle: dict[int, list[torch.cuda.Stream]] = {}  # by device
+_ours: set[int] = set()  # the addresses of those, and of the ones in use
+_trainings: list[bool] = []  # whether each that is under way is deterministic
+_before: list[tuple[bool, bool]] = []  # the user's settings of cuDNN, while any is
+_failed: list[torch.cuda.CUDAGraph] = []  # which the allocator still points to
+
+
+def find_device(device: str | torch.device) -> torch.device:
+    """Return the device a name stands for; "auto" is CUDA where there is one."""
+    available = torch.cuda.is_available()
+    name = ("cuda" if available else "cpu") if device == "auto" else device
+    try:
+        found = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device is {device!r}; use 'auto', 'cpu' or 'cuda'") from None
+    if found.type == "cuda" and not available:
+        raise ValueError(f"device is {device!r}, but there is no CUDA device here; use 'auto' or 'cpu'")
+    if str(found) == "cuda":  # the current one, which another thread may not share
+        return torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+@contextmanager
+def training_on(device: torch.device, deterministic: bool = False) -> Iterator[None]:
+    """Prepare a device for a training; on CUDA it gets a stream of its own.
+
+    Graphs can be captured on none but such a stream, and with one each several threads can train at the same time.
+    Streams are used again, and with them the memory that torch keeps for each.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device), _cudnn(deterministic):
+        stream, current = _take(device.index), torch.cuda.current_stream()
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream):
+                yield
+        finally:
+            current.wait_stream(stream)
+            with _lock:
+                _idle[device.index].append(stream)
+
+
+def _take(index: int) -> torch.cuda.Stream:
+    """Return a stream that no other training uses; torch hands out 32 in turn."""
+    with _lock:
+        idle = _idle.setdefault(index, [])
+        for _ in range(0 if idle else 32):
+            stream = torch.cuda.Stream()
+            if stream.cuda_stream not in _ours:
+                _ours.add(stream.cuda_stream)
+                idle.append(stream)
+                break
+        if not idle:
+            raise RuntimeError("more than 32 trainings at the same time on one device; start fewer")
+        return idle.pop()
+
+
+@contextmanager
+def _cudnn(deterministic: bool) -> Iterator[None]:
+    """Choose convolution algorithms by trying them, or repeatable ones. The setting is one for the whole process."""
+    cudnn = torch.backends.cudnn
+    with _lock:
+        if _trainings and _trainings[0] != deterministic:
+            raise ValueError("a training with another value of deterministic is under way; wait for it to end")
+        if not _trainings:
+            _before.append((cudnn.benchmark, cudnn.deterministic))
+            cudnn.benchmark, cudnn.deterministic = not deterministic, deterministic
+        _trainings.append(deterministic)
+    try:
+        yield
+    finally:
+        with _lock:
+            _trainings.pop()
+            if not _trainings:
+                cudnn.benchmark, cudnn.deterministic = _before.pop()
+
+
+def capture(function: Callable[[], Any], pool: Any) -> torch.cuda.CUDAGraph:
+    """Record what a function does on the current stream; `pool` is a handle of the memory it may use.
+
+    Torch allows one capture at a time in a process; what other threads do meanwhile does not matter.
+    """
+    graph = torch.cuda.CUDAGraph()
+    reason: BaseException | None = None
+    with _lock:
+        graph.capture_begin(pool, "thread_local")
+        try:
+            function()
+        except BaseException as error:
+            reason = error
+        try:
+            graph.capture_end()
+        except RuntimeError as error:
+            _failed.append(graph)
+            with suppress(RuntimeError):  # torch leaves its allocator in the state of a capture
+                torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+            reason = reason or error
+    if reason is not None:
+        raise reason
+    return graph
