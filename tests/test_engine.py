@@ -240,7 +240,7 @@ def test_a_checkpoint_with_other_tensors(change, tmp_path):
     """Say, of another version: it is refused whole, and left as it is."""
     train(checkpoint=tmp_path)
     tensors, facts = store.read(tmp_path)
-    name = "optimiser.net.exp_avg.0"
+    name = "optimiser.net.mean.0"
     value = tensors.pop(name)
     found = "is missing"
     if change == "another shape":

@@ -298,7 +298,7 @@ def test_saved_state_is_what_updates(kind):
         moments = {
             f"{name}.{i}": tuple(parameter.shape)
             for i, parameter in enumerate(ours.parameters)
-            for name in ("exp_avg", "exp_avg_sq")
+            for name in ("mean", "square")
         }
         assert shapes == moments | {f"step.{i}": () for i in range(3)}
     assert not any(value.any() for value in state.values())
