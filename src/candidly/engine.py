@@ -293,9 +293,10 @@ def fit(
                     last = last if bar.disable else _wait(place, last)
                     bar.update()
                 due = training.epoch == recipe.epochs or training.epoch % every == 0
-                if folder is not None and (stopped() or due):
+                ending = stopped()
+                if folder is not None and (ending or due):
                     training.save(folder, config)
-                if stopped():
+                if ending:
                     raise KeyboardInterrupt
         return training.model(net)
 
