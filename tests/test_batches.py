@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from candidly import batches
+from candidly.augment import NOISE_PER_VIEW, flip_crop
 from candidly.batches import Batch, Sweep, evaluating, scaled
 from candidly.cleaning import Cleaner
+from candidly.engine import fit
 from candidly.methods import Proden
 from candidly.model import builder
 from candidly.problem import Problem
@@ -264,3 +266,37 @@ def test_sweep_noise_depends_on_seed_and_epoch_alone():
     assert not torch.equal(sweep.noise(), first)
     alone = dataclasses.replace(problem, rows=problem.rows[1:], seeds=problem.seeds[1:])
     assert torch.equal(Sweep(alone, method).noise()[0], first[1])
+
+
+def test_augmented_images_are_views_of_the_rows_anew_in_every_epoch():
+    generator = np.random.default_rng(0)
+    images = generator.integers(1, 256, size=(12, 3, 9, 7), dtype=np.uint8)
+    problem = Problem.of(images, np.eye(2, dtype=bool)[np.arange(12) % 2], seeds=[0, 1], scale=1 / 255)
+    batch = Batch(problem, Cleaner(), 3, 4, noise=2, augment=True)
+    seen = []
+    for epoch in range(2):
+        batch.shuffle(epoch)
+        batch.load()
+        u = batch._noise[:, 0].clone()  # of the first step
+        assert torch.equal(batch.x, flip_crop(batch.inputs(batch.rows), u[..., :NOISE_PER_VIEW]))
+        assert torch.equal(batch.noise(2), u[..., NOISE_PER_VIEW:])  # the method's own come after
+        assert not torch.equal(batch.x, batch.inputs(batch.rows))
+        seen.append(u)
+    assert not torch.equal(*seen)
+
+
+def test_augmenting_takes_images():
+    with pytest.raises(ValueError, match=r"rows have shape \(2,\), but augment=True flips"):
+        Batch(make_problem([5]), Cleaner(), 1, 5, 0, augment=True)
+
+
+def test_training_on_augmented_images_repeats_and_predicts_plain_ones():
+    generator = np.random.default_rng(0)
+    X, S = generator.normal(size=(24, 1, 8, 8)), np.eye(3, dtype=bool)[np.arange(24) % 3]
+    problem = Problem.of(X, S)
+    plain, first, again = (
+        fit(problem, Proden(), None, Recipe(epochs=3, batch_size=8, augment=augment), device="cpu").predict(X)
+        for augment in (False, True, True)
+    )
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, plain, atol=1e-3)

@@ -14,6 +14,8 @@ from candidly.recipe import RECIPES, Recipe, find_recipe
         ({"max_lr": 0.0}, "max_lr is 0.0"),
         ({"max_lr": float("nan")}, "max_lr is nan"),
         ({"weight_decay": -1.0}, "weight_decay -1.0"),
+        ({"augment": 1}, "augment is 1; use True or False"),
+        ({"precision": "half"}, "precision is 'half'; use 'auto' or 'float32'"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

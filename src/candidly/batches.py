@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from candidly.augment import NOISE_PER_VIEW, flip_crop
 from candidly.cleaning import Cleaner
 from candidly.methods.base import Method
 from candidly.problem import Problem, stream
@@ -20,8 +21,21 @@ class Batch:
     x: Tensor
     S: Tensor
 
-    def __init__(self, problem: Problem, cleaner: Cleaner, steps: int, size: int, noise: int, guess: bool = False):
-        self._problem, self._cleaner, self._guess = problem, cleaner, guess
+    def __init__(
+        self,
+        problem: Problem,
+        cleaner: Cleaner,
+        steps: int,
+        size: int,
+        noise: int,
+        guess: bool = False,
+        augment: bool = False,
+    ):
+        if augment and problem.X.ndim != 4:
+            shape = tuple(problem.X.shape[1:])
+            raise ValueError(f"rows have shape {shape}, but augment=True flips (channels, height, width) images")
+        self._problem, self._cleaner, self._guess, self._augment = problem, cleaner, guess, augment
+        noise += NOISE_PER_VIEW if augment else 0
         new, runs = problem.new_zeros, problem.runs
         self._own = [rows.cpu() for rows in problem.rows]
         self._order = new(runs, steps, size, dtype=torch.int64)
@@ -52,6 +66,8 @@ class Batch:
         self._flat = (self.rows + self._offset).flatten()
         self._drawn = 0
         self.x = self.inputs(self.rows)
+        if self._augment:
+            self.x = flip_crop(self.x, self.noise(NOISE_PER_VIEW))
         self.S = self._gather_sets()
 
     def _gather_sets(self) -> Tensor:

@@ -49,7 +49,8 @@ class Training:
         size = recipe.batch(sizes)
         self.steps = -(-max(sizes) // size)
         noise = self.method.noise + self.cleaner.noise
-        self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, guess=problem.y is not None)
+        known = problem.y is not None
+        self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
         self.sweep = Sweep(self.problem, self.method)
         self.members = self.problem.members
         self.counters = problem.new_zeros(2, 1, dtype=torch.int64)

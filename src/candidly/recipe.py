@@ -28,6 +28,8 @@ class Recipe:
         Its maximum.
     weight_decay : float
         Adam's.
+    augment : bool
+        Whether to flip and shift images at random in every step (`candidly.augment.flip_crop`).
     precision : {"auto", "float32"}
         In which numbers ResNet-9 computes; "auto" is bfloat16 on CUDA, with weights that are float32 in any case. On
         CUDA "float32" may mean TF32 inside products, as ``torch.backends`` says; by default convolutions use it.
@@ -45,6 +47,7 @@ class Recipe:
     schedule: Literal["one-cycle", "constant"] = "one-cycle"
     max_lr: float = 0.01
     weight_decay: float = 1e-4
+    augment: bool = False
     precision: Literal["auto", "float32"] = "auto"
 
     def __post_init__(self) -> None:
@@ -64,6 +67,8 @@ class Recipe:
             raise ValueError(f"optimiser is {self.optimiser!r}; use 'adam' or 'sgd'")
         if self.schedule not in ("one-cycle", "constant"):
             raise ValueError(f"schedule is {self.schedule!r}; use 'one-cycle' or 'constant'")
+        if not isinstance(self.augment, bool):
+            raise ValueError(f"augment is {self.augment!r}; use True or False")
         if self.precision not in ("auto", "float32"):
             raise ValueError(f"precision is {self.precision!r}; use 'auto' or 'float32'")
         if not self.max_lr > 0 or not self.weight_decay >= 0:

@@ -76,8 +76,9 @@ class Run:
         """Resolve the configurations of a spec's methods on a dataset, which `source` names in the spec."""
         recipe = dataclasses.asdict(spec.recipe)
         del recipe["name"]  # which changes nothing
-        if recipe["precision"] == "auto":  # what results depend on then is the device, which the hash leaves out
-            del recipe["precision"]
+        for key, usual in (("augment", False), ("precision", "auto")):  # newer than many results
+            if recipe[key] == usual:
+                del recipe[key]
         shared = {
             "dataset": {"name": dataset.name, "content": fingerprint(dataset)},
             "seeds": list(spec.seeds),
