@@ -39,7 +39,7 @@ class Case:
         self.norm = nn.BatchNorm2d(channels, device=device, dtype=torch.float64)
         self.norm.load_state_dict(dict(zip(self.norm.state_dict(), (self.weight, self.bias, *running), strict=True)))
 
-    def close(self, ours, theirs, tolerance=None):
+    def assert_close(self, ours, theirs, tolerance=None):
         assert ours.shape == theirs.shape
         bound = (tolerance or ROUNDING[self.dtype]) * float(theirs.detach().abs().max())
         assert torch.allclose(ours.double(), theirs.double(), rtol=0, atol=bound)
@@ -50,28 +50,28 @@ class Case:
         out = F.max_pool2d(out, 2) if pool else out
         return twin, out if self.residual is None else out + self.residual.detach()[:, : self.channels].double()
 
-    def compare(self, images, pool):
+    def assert_equals_torch(self, images, pool):
         y = images.normalise(self.x, self.weight, self.bias, self.shift, self.running, self.residual, pool)
         twin, theirs = self.reference(pool)
         c = self.channels
         assert y.dtype == self.dtype
         assert y.is_contiguous(memory_format=torch.channels_last)
-        self.close(y[:, :c], theirs)
+        self.assert_close(y[:, :c], theirs)
         padded = y[:, c:] if self.residual is None else y[:, c:] - self.residual[:, c:]
         assert (padded == 0).all()
         slope = torch.randn(y.shape, generator=torch.Generator().manual_seed(5)).to(y)
         y.backward(slope)
         theirs.backward(slope[:, :c].double())
-        self.close(self.x.grad[:, :c], twin.grad)
+        self.assert_close(self.x.grad[:, :c], twin.grad)
         assert (self.x.grad[:, c:] == 0).all()
-        self.close(self.weight.grad, self.norm.weight.grad, 3e-6)
-        self.close(self.bias.grad, self.norm.bias.grad, 3e-6)
+        self.assert_close(self.weight.grad, self.norm.weight.grad, 3e-6)
+        self.assert_close(self.bias.grad, self.norm.bias.grad, 3e-6)
         assert self.shift.grad.dtype == torch.float32
         assert (self.shift.grad == 0).all()
         if self.residual is not None:
             assert torch.equal(self.residual.grad, slope)
-        self.close(self.running[0], self.norm.running_mean, 3e-6)
-        self.close(self.running[1], self.norm.running_var, 3e-6)
+        self.assert_close(self.running[0], self.norm.running_mean, 3e-6)
+        self.assert_close(self.running[1], self.norm.running_var, 3e-6)
         assert torch.equal(self.running[2], self.norm.num_batches_tracked)
 
 
@@ -82,22 +82,22 @@ class Case:
 )
 @pytest.mark.parametrize("then", ["", "pool", "residual"])
 def test_normalise_equals_torch(device, images, shape, channels, dtype, then):
-    Case(device, shape, channels, dtype, residual=then == "residual").compare(images, then == "pool")
+    Case(device, shape, channels, dtype, residual=then == "residual").assert_equals_torch(images, then == "pool")
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 5, 7), (7, 8, 3, 1), (2, 9, 11, 13)])
 def test_odd_sides(device, images, shape):
-    Case(device, shape, shape[1]).compare(images, pool=False)
+    Case(device, shape, shape[1]).assert_equals_torch(images, pool=False)
     with pytest.raises(ValueError, match="cannot be pooled"):
-        Case(device, shape, shape[1]).compare(images, pool=True)
+        Case(device, shape, shape[1]).assert_equals_torch(images, pool=True)
 
 
 @pytest.mark.parametrize("pool", [False, True])
 def test_many_chunks_of_several_tiles(device, images, monkeypatch, pool):
     """As in large batches: several programs, each of several tiles, the last of them partly filled."""
     monkeypatch.setattr(images, "_PARTS", 4)
-    Case(device, (7, 8, 10, 14), 8).compare(images, pool)
-    Case(device, (9, 72, 8, 10), 70, residual=not pool).compare(images, pool)
+    Case(device, (7, 8, 10, 14), 8).assert_equals_torch(images, pool)
+    Case(device, (9, 72, 8, 10), 70, residual=not pool).assert_equals_torch(images, pool)
 
 
 def test_large_means_do_no_harm(device, images):
@@ -105,12 +105,12 @@ def test_large_means_do_no_harm(device, images):
     case = Case(device, (16, 8, 8, 8), 8, mean=1000.0, deviation=0.1)
     images.normalise(case.x, case.weight, case.bias, case.shift, case.running)
     case.reference(pool=False)
-    case.close(case.running[0], case.norm.running_mean, 3e-6)
-    case.close(case.running[1], case.norm.running_var, 1e-3)
+    case.assert_close(case.running[0], case.norm.running_mean, 3e-6)
+    case.assert_close(case.running[1], case.norm.running_var, 1e-3)
     mean, inverse = images.statistics(case.x.detach(), case.shift, case.running, 0.1, 1e-5)
     x = case.x.detach().double()
-    case.close(mean, x.mean((0, 2, 3)), 3e-6)
-    case.close(inverse, (x.var((0, 2, 3), unbiased=False) + 1e-5).rsqrt(), 1e-3)
+    case.assert_close(mean, x.mean((0, 2, 3)), 3e-6)
+    case.assert_close(inverse, (x.var((0, 2, 3), unbiased=False) + 1e-5).rsqrt(), 1e-3)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
@@ -122,13 +122,13 @@ def test_the_first_of_equal_maxima_takes_the_gradient(device, images, sign):
         for norm in (case, case.norm):
             norm.weight.fill_(sign)
             norm.bias.fill_(0.3)
-    case.compare(images, pool=True)
+    case.assert_equals_torch(images, pool=True)
 
 
 def test_other_memory_formats(device, images):
     case = Case(device, (3, 8, 6, 4), 8)
     case.x = case.x.detach().contiguous().requires_grad_()
-    case.compare(images, pool=True)
+    case.assert_equals_torch(images, pool=True)
 
 
 def test_nan_is_not_hidden(device, images):
@@ -145,7 +145,7 @@ def test_bits_repeat(device, images):
     ours = []
     for _ in range(2):
         case = Case(device, (5, 16, 8, 6), 16)
-        case.compare(images, pool=True)
+        case.assert_equals_torch(images, pool=True)
         ours.append((case.x.grad, case.weight.grad, case.bias.grad, *case.running))
     assert all(torch.equal(a, b) for a, b in zip(*ours, strict=True))
 
@@ -158,7 +158,7 @@ def test_apply_uses_the_statistics_it_is_given(device, images, then):
     inverse = F.pad((case.running[1] + case.norm.eps).rsqrt(), (0, 3))
     with torch.no_grad():
         y = images.apply(case.x, mean, inverse, case.weight, case.bias, case.residual, then == "pool")
-    case.close(y[:, :13], case.reference(then == "pool")[1])
+    case.assert_close(y[:, :13], case.reference(then == "pool")[1])
 
 
 def test_a_residual_of_pooled_images_is_refused(device, images):
