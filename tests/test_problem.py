@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 from candidly.batches import scaled
 from candidly.candidates import encode
 from candidly.engine import fit
-from candidly.methods import Proden
+from candidly.methods import METHODS, Proden
+from candidly.model import builder
 from candidly.problem import Problem, stream
 from candidly.recipe import Recipe
 
@@ -334,3 +335,47 @@ def test_bytes_are_standardised_as_numbers_are():
 def test_a_problem_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Problem.of(X, S).seeds = (1,)
+
+
+def test_weights_are_where_methods_start():
+    S = np.array([[True, True, False], [True, True, True], [True, False, True], [False, True, True]])
+    votes = np.array([[3, 1, 5], [0, 0, 0], [2, 7, 2], [0, 0, 4]])
+    problem = Problem.of(np.zeros((4, 2)), S, weights=votes, seeds=[0, 1])
+    expected = torch.tensor([[0.75, 0.25, 0], [1 / 3] * 3, [0.5, 0, 0.5], [0, 0, 1]])  # where nothing counts, all do
+    assert torch.allclose(problem.start, expected.expand(2, -1, -1))
+    for name, weights in (("proden", "q"), ("rc", "q"), ("cavl", "q"), ("pop", "q"), ("valen", "od")):
+        method = METHODS[name]()
+        method.setup(problem, builder(problem, "mlp"))
+        for weight in weights:
+            assert torch.allclose(getattr(method, weight), problem.start), name
+    equal = Problem.of(np.zeros((4, 2)), S)
+    assert torch.allclose(equal.start[0], torch.as_tensor(S / S.sum(1, keepdims=True), dtype=torch.float32))
+
+
+def test_weights_change_what_is_learned():
+    rng = np.random.default_rng(0)
+    X, S = rng.normal(size=(40, 3)), np.ones((40, 3), dtype=bool)
+    S[:20, 2] = False
+    votes = np.zeros((40, 3))
+    votes[np.arange(40), np.arange(40) % 2] = 1
+    recipe = Recipe(epochs=2, batch_size=20)
+    plain, trusting = (
+        fit(Problem.of(X, S, weights=weights), Proden(), None, recipe, device="cpu").predict(X)
+        for weights in (None, votes)
+    )
+    assert not torch.allclose(plain, trusting, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones((3, 3)), r"weights has shape \(3, 3\), but there are 3 rows and 2 classes"),
+        (np.ones(3), r"weights has shape \(3,\)"),
+        ([[1, 1], [1, -1], [1, 1]], r"weights has -1.0 in row 1, column 1; give finite numbers of at least 0"),
+        ([[1, 1], [1, 1], [np.nan, 1]], "weights has nan in row 2, column 0"),
+        ([["a", "b"]] * 3, "weights has dtype"),
+    ],
+)
+def test_bad_weights_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        Problem.of(np.zeros((3, 1)), [[True, False], [True, True], [False, True]], weights=weights)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from candidly import candidates
+from candidly.losses import uniform_weights
 
 _PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
 
@@ -49,6 +50,8 @@ class Problem:
         Class names.
     standardised : bool
         Whether shift and scale are each run's own, rather than given for all.
+    weights : Tensor or None, shape (N, C)
+        How much to trust each label at first, in the numbers the user counts in.
     """
 
     X: Tensor
@@ -60,6 +63,7 @@ class Problem:
     scale: Tensor | None = None
     classes: tuple[Any, ...] = ()
     standardised: bool = False
+    weights: Tensor | None = None
 
     @classmethod
     def of(
@@ -74,6 +78,7 @@ class Problem:
         standardise: bool = False,
         shift: Any = None,
         scale: Any = None,
+        weights: Any = None,
         dtype: torch.dtype = torch.float32,
     ) -> "Problem":
         """Check the input once and convert it.
@@ -97,6 +102,9 @@ class Problem:
         shift, scale : array, optional
             Let all runs see ``(x - shift) * scale``; they broadcast against one row, as (3, 1, 1) does against a colour
             image. Left out, they are 0 and 1.
+        weights : array (N, C), optional
+            How much to trust each candidate at first, such as votes: what methods that keep label weights start with
+            in place of equal ones. Only a row's candidates count, and the ratios between them.
         dtype : torch.dtype
             Precision of features, networks and weights.
 
@@ -132,7 +140,16 @@ class Problem:
         if len(names) != sets.shape[-1]:
             raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
         truth = None if y is None else check_labels(y, len(features), len(names))
-        problem = cls(features, torch.as_tensor(sets), tuple(index), tuple(map(int, seeds)), truth, classes=names)
+        trust = None if weights is None else _check_weights(weights, (len(features), len(names))).to(dtype)
+        problem = cls(
+            features,
+            torch.as_tensor(sets),
+            tuple(index),
+            tuple(map(int, seeds)),
+            truth,
+            classes=names,
+            weights=trust,
+        )
         if shift is None and scale is None:
             return problem._standardised() if standardise else problem
         if standardise:
@@ -171,6 +188,16 @@ class Problem:
         return self.S.expand(self.runs, *self.S.shape[-2:])
 
     @property
+    def start(self) -> Tensor:
+        """Label weights to start with, (R, N, C): on each row's candidates, with sum 1; a new tensor."""
+        equal = uniform_weights(self.sets, self.dtype)
+        if self.weights is None:
+            return equal
+        inside = self.weights * self.sets
+        total = inside.sum(-1, keepdim=True)
+        return torch.where(total > 0, inside / total.where(total > 0, 1), equal)
+
+    @property
     def members(self) -> Tensor:
         """Which rows each run trains on, as a boolean matrix (R, N)."""
         member = self.new_zeros(self.runs, len(self.X), dtype=torch.bool)
@@ -189,7 +216,7 @@ class Problem:
 
     def without_rows(self) -> "Problem":
         """Return the same shapes, classes, seeds and scaling with no rows in them."""
-        return replace(self, X=self.X[:0].clone(), S=self.S[..., :0, :].clone(), rows=(), y=None)
+        return replace(self, X=self.X[:0].clone(), S=self.S[..., :0, :].clone(), rows=(), y=None, weights=None)
 
     def _standardised(self) -> "Problem":
         X = self.X.double()
@@ -236,6 +263,19 @@ def _as_sets(S: Any) -> np.ndarray[Any, Any]:
         return _as_array(S)
     except ValueError:
         raise ValueError("S is not a boolean matrix; convert names with candidly.candidates.encode(S)") from None
+
+
+def _check_weights(weights: Any, shape: tuple[int, int]) -> Tensor:
+    numbers = as_tensor(weights, "weights").double()
+    if numbers.shape != shape:
+        found = f"{tuple(numbers.shape)}, but there are {shape[0]} rows and {shape[1]} classes"
+        raise ValueError(f"weights has shape {found}; give one number per row and class")
+    wrong = ~(numbers.isfinite() & (numbers >= 0))
+    if wrong.any():
+        row, column = wrong.nonzero()[0].tolist()
+        value = numbers[row, column].item()
+        raise ValueError(f"weights has {value} in row {row}, column {column}; give finite numbers of at least 0")
+    return numbers
 
 
 def check_finite(X: Tensor) -> None:

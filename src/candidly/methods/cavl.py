@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from candidly.losses import soft_ce, uniform_weights
+from candidly.losses import soft_ce
 from candidly.methods.base import Batch, OneNetwork
 from candidly.nets import BuildNet
 from candidly.problem import Problem
@@ -41,9 +41,9 @@ class Cavl(OneNetwork):
     """
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
-        """Start with uniform weights, which every row's first visit uses."""
+        """Start with equal weights, or the user's, which every row's first visit uses."""
         self.net = build_net()
-        self.q = uniform_weights(problem.sets, problem.dtype)
+        self.q = problem.start
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Train on the stored targets."""

@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from candidly.losses import masked_softmax, soft_ce, uniform_weights
+from candidly.losses import masked_softmax, soft_ce
 from candidly.methods.base import Batch, OneNetwork, Sweep
 from candidly.nets import BuildNet
 from candidly.problem import Problem
@@ -64,10 +64,10 @@ class Pop(OneNetwork):
             raise ValueError(f"every is {self.every} and growth {self.growth!r}; use 1 or more and 'sum' or 'factor'")
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
-        """Start with uniform weights on the whole support."""
+        """Start with equal weights on the whole support, or the user's."""
         self.net = build_net()
         self.support = problem.sets.clone()
-        self.q = uniform_weights(self.support, problem.dtype)
+        self.q = problem.start
         self.window = torch.zeros_like(self.q)
         sizes = torch.tensor([len(rows) for rows in problem.rows], device=self.q.device)
         self.few = 1e-4 * sizes.to(self.q.dtype) * problem.num_classes

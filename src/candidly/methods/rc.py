@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from candidly.losses import masked_softmax, soft_ce, uniform_weights
+from candidly.losses import masked_softmax, soft_ce
 from candidly.methods.base import Batch, OneNetwork
 from candidly.nets import BuildNet
 from candidly.problem import Problem
@@ -36,9 +36,9 @@ class Rc(OneNetwork):
     """
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
-        """Start with uniform weights."""
+        """Start with equal weights on the candidates, or the user's."""
         self.net = build_net()
-        self.q = uniform_weights(problem.sets, problem.dtype)
+        self.q = problem.start
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Equation (1)."""
