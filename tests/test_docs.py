@@ -28,6 +28,7 @@ PUBLIC = (
     "problem",
     "recipe",
     "candidates",
+    "annotations",
     "metrics",
     "cleaning.clsp",
     "cleaning.conformal",

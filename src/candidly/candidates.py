@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Candidates", "check", "encode"]
+__all__ = ["Candidates", "check", "encode", "from_annotations"]  # noqa: F822
 
 Folder = str | os.PathLike[str]
 
@@ -384,3 +384,11 @@ def _sorted_names(rows: list[list[Hashable]]) -> tuple[Hashable, ...]:
     except TypeError:
         kinds = ", ".join(sorted({type(name).__name__ for name in found}))
         raise ValueError(f"class names of types {kinds} cannot be sorted; fix their order with classes=") from None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "from_annotations":  # which needs this module
+        from candidly.annotations import from_annotations
+
+        return from_annotations
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
