@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates import encode
+from candidly.frames import as_frame
 
 _SHOWN = 20  # column names in a message, at most
 
@@ -250,18 +251,12 @@ class _Reader:
 
 def _open_frame(table: Any) -> tuple[list[Any], Callable[[Any], Any]]:
     """Return the column names of a data frame, and what reads a column."""
-    import narwhals.stable.v2 as nw
-    from narwhals.exceptions import DuplicateError
-
-    try:
-        frame = nw.from_native(table, eager_only=True, pass_through=True)
-    except DuplicateError:
-        raise ValueError("several columns of the table have one name; rename them") from None
-    if isinstance(frame, nw.DataFrame):
+    frame = as_frame(table, "the table")
+    if frame is not None:
         return list(frame.columns), frame.get_column
     raise ValueError(
-        f"the table is a {type(table).__name__}; pass a pandas, polars (not lazy) or Arrow table, a dict of columns, a "
-        "list of dicts or a structured array"
+        f"the table is a {type(table).__name__}; pass a pandas, polars or Arrow table, a dict of columns, a list of "
+        "dicts or a structured array"
     )
 
 

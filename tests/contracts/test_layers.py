@@ -20,7 +20,11 @@ OUTER = ("data", "bench", "report", "estimator", "cli", "demo")
 FACADE = {"__init__.py", "__main__.py"}  # they name the outer rings, and import them late
 CORE = {name: path for name, path in FILES.items() if name not in FACADE and re.split("[/.]", name)[0] not in OUTER}
 ALLOWED = {"numpy", "torch"}
-ALSO = {"store.py": {"safetensors"}, "engine.py": {"tqdm"}, "ballots.py": {"narwhals"}}
+ALSO = {
+    "store.py": {"safetensors"},
+    "engine.py": {"tqdm"},
+    **{f"{name}.py": {"narwhals"} for name in ("ballots", "frames", "intake")},
+}
 ALSO |= {f"kernels/{name}.py": {"triton"} for name in ("dense", "gamma", "images", "pixels")}
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal"}
 PICKLERS = {"torch.save", "torch.load", "joblib.dump", "joblib.load"}
