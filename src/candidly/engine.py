@@ -33,6 +33,7 @@ from candidly.problem import Problem
 from candidly.recipe import Recipe, find_recipe
 
 _EAGER_STEPS = 3  # of each phase, before its step is captured
+_DROP_EVERY = 10  # epochs: denormals come slowly, and looking for them takes as long as two steps
 
 
 class Training:
@@ -131,7 +132,7 @@ class Training:
         """Let the method finish the epoch, and record it."""
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
-        if self.loss.device.type == "cpu":
+        if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
             _drop_denormals(network_tensors(self.method) | self._moments())
         for name, value in (self._facts() | self.cleaner.facts()).items():  # left on the device: nothing waits for it
             self.history.setdefault(name, []).append(value.detach().to(torch.float64, copy=True))
