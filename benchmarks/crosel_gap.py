@@ -95,10 +95,11 @@ def main() -> None:
     parser.add_argument("--dataset", default="lost")
     parser.add_argument("--clean", action="store_true", help="with the published conformal cleaning (Conf+CroSel)")
     parser.add_argument("--variants", default=",".join(VARIANTS), help="comma-separated; all when left out")
+    parser.add_argument("--inits", type=int, default=4, help="initialisations of each of the five seeds")
     parser.add_argument("--out", default="runs/crosel_gap", help="folder for the runs")
     args = parser.parse_args()
     methods = [f"{'conf+' * args.clean}{name}" for name in args.variants.split(",")]
-    spec = Spec((args.dataset,), tuple(methods), inits=4, protocol="uai2025", own=VARIANTS)
+    spec = Spec((args.dataset,), tuple(methods), inits=args.inits, protocol="uai2025", own=VARIANTS)
     print(sweep(spec, args.out, root=args.data, progress=True))
 
 
