@@ -13,7 +13,7 @@ from candidly.augment import NOISE_PER_VIEW, flip_crop
 from candidly.batches import Batch, Sweep, evaluating, scaled
 from candidly.cleaning import Cleaner
 from candidly.engine import fit
-from candidly.methods import Proden
+from candidly.methods import Crosel, Proden, crosel
 from candidly.model import builder
 from candidly.problem import Problem
 from candidly.recipe import Recipe
@@ -283,6 +283,18 @@ def test_augmented_images_are_views_of_the_rows_anew_in_every_epoch():
         assert not torch.equal(batch.x, batch.inputs(batch.rows))
         seen.append(u)
     assert not torch.equal(*seen)
+
+
+def test_crosel_makes_its_views_of_plain_images(monkeypatch):
+    generator = np.random.default_rng(0)
+    images, S = generator.integers(256, size=(16, 3, 8, 8), dtype=np.uint8), np.eye(2, dtype=bool)[np.arange(16) % 2]
+    problem = Problem.of(images, S, scale=1 / 255)
+    seen = []
+    monkeypatch.setattr(crosel, "flip_crop", lambda x, u: seen.append(x) or flip_crop(x, u))
+    fit(problem, Crosel(warmup=1), None, Recipe(epochs=2, batch_size=16, augment=True), device="cpu")
+    (views,) = seen
+    rows = {row.tobytes() for row in (images / np.float32(255)).astype(np.float32).round(4)}
+    assert {row.tobytes() for row in views[0].numpy().round(4)} == rows
 
 
 def test_augmenting_takes_images():

@@ -129,10 +129,10 @@ def test_a_broken_triton_is_reported_and_left_out(monkeypatch):
     def broken(*args):
         raise RuntimeError("no compiler")
 
-    kernels._works.cache_clear()
+    kernels._try.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(dense, "adam", broken)
         with pytest.warns(UserWarning, match="no compiler"):
             assert not kernels.usable(torch.zeros(1, device="cuda"))
-    kernels._works.cache_clear()
+    kernels._try.cache_clear()
     assert kernels.usable(torch.zeros(1, device="cuda"))

@@ -561,6 +561,35 @@ def test_predict_wants_the_same_features():
             model.predict(X)
 
 
+def test_denormals_are_dropped_on_a_cpu():
+    """And only in what an optimiser moves; a user's constants stay."""
+    tiny = 1e-40
+
+    class Constant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(D, C)
+            self.register_buffer("constant", torch.tensor([tiny, 1.0]))
+
+        def forward(self, x):
+            return self.head(x)
+
+    training = Training(problem(), Proden(), Cleaner(), Recipe(epochs=20, batch_size=8), Constant)
+    adam, net = training.optimisers["net"], training.method.net.nets[0]
+
+    def end(epoch):
+        with torch.no_grad():
+            net.head.weight[0, 0] = adam.means[0].view(-1)[0] = tiny
+        training.epoch = epoch
+        training.end_epoch()
+        return float(net.head.weight.detach()[0, 0]), float(adam.means[0].view(-1)[0])
+
+    assert all(end(3))
+    assert end(engine._DROP_EVERY - 1) == (0.0, 0.0)
+    assert net.constant[0] > 0
+    assert net.head.weight.count_nonzero() == D * C - 1
+
+
 @needs_cuda
 @pytest.mark.parametrize("cleaner", ["none", "published", "permanent"])
 @pytest.mark.parametrize("name", METHODS)

@@ -352,6 +352,14 @@ def test_weights_are_where_methods_start():
     assert torch.allclose(equal.start[0], torch.as_tensor(S / S.sum(1, keepdims=True), dtype=torch.float32))
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-44, 1e39, 1e300])
+def test_only_the_ratios_of_weights_count(scale):
+    votes = np.array([[3.0, 1.0, 0.0], [1.0, 1.0, 2.0]])
+    sets = [[True, True, False], [True, True, True]]
+    plain, scaled = (Problem.of(np.zeros((2, 1)), sets, weights=votes * factor).start for factor in (1, scale))
+    assert torch.allclose(plain, scaled, rtol=1e-5)
+
+
 def test_weights_change_what_is_learned():
     rng = np.random.default_rng(0)
     X, S = rng.normal(size=(40, 3)), np.ones((40, 3), dtype=bool)

@@ -42,12 +42,14 @@ def training_on(device: torch.device, deterministic: bool = False) -> Iterator[N
         return
     with torch.cuda.device(device), _cudnn(deterministic):
         stream, current = _take(device.index), torch.cuda.current_stream()
-        stream.wait_stream(current)
         try:
-            with torch.cuda.stream(stream):
-                yield
+            stream.wait_stream(current)
+            try:
+                with torch.cuda.stream(stream):
+                    yield
+            finally:
+                current.wait_stream(stream)
         finally:
-            current.wait_stream(stream)
             with _lock:
                 _idle[device.index].append(stream)
 
@@ -90,19 +92,19 @@ def _cudnn(deterministic: bool) -> Iterator[None]:
 def capture(function: Callable[[], Any], pool: Any) -> torch.cuda.CUDAGraph:
     """Record what a function does on the current stream; `pool` is a handle of the memory it may use.
 
-    Torch allows one capture at a time in a process; what other threads do meanwhile does not matter.
+    Torch allows one capture at a time in a process. Other threads may launch work meanwhile, on streams of their own.
     """
     graph = torch.cuda.CUDAGraph()
     reason: BaseException | None = None
     with _lock:
-        graph.capture_begin(pool, "thread_local")
         try:
-            function()
-        except BaseException as error:
-            reason = error
-        try:
+            graph.capture_begin(pool, "thread_local")
+            try:
+                function()
+            except BaseException as error:
+                reason = error
             graph.capture_end()
-        except RuntimeError as error:
+        except BaseException as error:
             _failed.append(graph)
             with suppress(RuntimeError):  # torch leaves its allocator in the state of a capture
                 torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)

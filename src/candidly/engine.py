@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -133,7 +133,7 @@ class Training:
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
         if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
-            _drop_denormals(network_tensors(self.method) | self._moments())
+            _drop_denormals([p for one in self.optimisers.values() for p in (*one.parameters, *one.state().values())])
         for name, value in (self._facts() | self.cleaner.facts()).items():  # left on the device: nothing waits for it
             self.history.setdefault(name, []).append(value.detach().to(torch.float64, copy=True))
         self.epoch, self.done, self.begun = self.epoch + 1, 0, False
@@ -161,15 +161,11 @@ class Training:
         found = {f"method.{name}": value for name, value in self.method.state().items()}
         found |= {f"cleaner.{name}": value for name, value in self.cleaner.state().items()}
         found |= network_tensors(self.method)
-        found |= self._moments()
+        for net, optimiser in self.optimisers.items():
+            found |= {f"optimiser.{net}.{name}": value for name, value in optimiser.state().items()}
         own = {"tick": self.batch.tick, "kept": self.batch.kept, "guess": self.batch.guess}
         own |= {"clock": self.clock, "loss": self.loss}
         return found | {f"engine.{name}": value for name, value in own.items()}
-
-    def _moments(self) -> dict[str, Tensor]:
-        """Return what optimisers remember."""
-        states = [(net, optimiser.state()) for net, optimiser in self.optimisers.items()]
-        return {f"optimiser.{net}.{name}": value for net, state in states for name, value in state.items()}
 
     def recorded(self) -> dict[str, Tensor]:
         """Return the record of every epoch, (epochs, R), on the CPU."""
@@ -333,12 +329,12 @@ def _keep_freed_memory() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _drop_denormals(tensors: Mapping[str, Tensor]) -> None:
+def _drop_denormals(tensors: Sequence[Tensor]) -> None:
     """Set numbers to zero that are too small for full precision: a CPU computes with them many times more slowly.
 
     Weights of units that no row reaches any more decay towards them, and late epochs would take half as long again.
     """
-    for tensor in tensors.values():
+    for tensor in tensors:
         if tensor.is_floating_point():
             tensor.masked_fill_(tensor.abs() < torch.finfo(tensor.dtype).tiny, 0.0)
 

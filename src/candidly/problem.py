@@ -51,7 +51,7 @@ class Problem:
     standardised : bool
         Whether shift and scale are each run's own, rather than given for all.
     weights : Tensor or None, shape (N, C)
-        How much to trust each label at first, in the numbers the user counts in.
+        How much to trust each label at first, at most 1.
     """
 
     X: Tensor
@@ -193,7 +193,7 @@ class Problem:
         equal = uniform_weights(self.sets, self.dtype)
         if self.weights is None:
             return equal
-        inside = self.weights * self.sets
+        inside = torch.where(self.sets, self.weights, 0)
         total = inside.sum(-1, keepdim=True)
         return torch.where(total > 0, inside / total.where(total > 0, 1), equal)
 
@@ -275,7 +275,7 @@ def _check_weights(weights: Any, shape: tuple[int, int]) -> Tensor:
         row, column = wrong.nonzero()[0].tolist()
         value = numbers[row, column].item()
         raise ValueError(f"weights has {value} in row {row}, column {column}; give finite numbers of at least 0")
-    return numbers
+    return numbers / numbers.amax(1, keepdim=True).clamp_min(torch.finfo(numbers.dtype).tiny)  # for any precision
 
 
 def check_finite(X: Tensor) -> None:

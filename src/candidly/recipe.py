@@ -29,7 +29,8 @@ class Recipe:
     weight_decay : float
         Adam's.
     augment : bool
-        Whether to flip and shift images at random in every step (`candidly.augment.flip_crop`).
+        Whether to flip and shift images at random in every step (`candidly.augment.flip_crop`). CroSel does so anyway
+        after its warm-up, to the images of its soft term; selected rows it takes as they are.
     precision : {"auto", "float32"}
         In which numbers ResNet-9 computes; "auto" is bfloat16 on CUDA, with weights that are float32 in any case. On
         CUDA "float32" may mean TF32 inside products, as ``torch.backends`` says; by default convolutions use it.

@@ -371,6 +371,29 @@ def test_streams_give_the_same_predictions(tmp_path, table):
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in four]
 
 
+@pytest.mark.parametrize("place", [(Proden, "step"), (sweeps, "_result")], ids=["training", "reporting"])
+def test_an_interrupt_ends_threads(place, tmp_path, table, monkeypatch):
+    """What CUDA's threads do, on a CPU: those that train stop between two steps, and nothing else begins."""
+    begun, methods = [], ("proden", "cc", "rc", "cavl", "pop")
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    def training(*args, **keywords):
+        begun.append(args[1])
+        return fit(*args, **keywords)
+
+    monkeypatch.setattr(sweeps, "_in_processes", sweeps._in_threads)
+    monkeypatch.setattr(runs, "fit", training)
+    monkeypatch.setattr(*place, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(spec_of(table, methods=methods), tmp_path, device="cpu", jobs=2, progress=True)
+    assert 1 <= len(begun) < len(methods)
+    for folder in tmp_path.glob("*-*"):
+        with locked(folder, wait=False) as mine:
+            assert mine
+
+
 def test_jobs_must_be_positive(tmp_path, table):
     with pytest.raises(ValueError, match="jobs is 0"):
         sweep(spec_of(table), tmp_path, jobs=0)

@@ -6,9 +6,9 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -110,7 +110,8 @@ def sweep(
     at_once = min(wished, max(1, len(waiting)))
     shared = {"spec": spec, "out": folder, "root": root, "device": device, "jobs": at_once, "shown": shown}
     outcomes = _in_threads(waiting, shared) if on_cuda and at_once > 1 else _in_processes(waiting, shared)
-    with tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty())) as bar:
+    bar = tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty()))
+    with closing(outcomes), bar:  # whatever happens here stops the workers
         for number, (run, reason) in enumerate(outcomes, 1):
             bar.update()
             if reason:
@@ -152,7 +153,7 @@ def _resolve(
     return runs, failed, colour
 
 
-def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Iterator[tuple[Run, str | None]]:
+def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
     """Yield each run when it has ended, and why it failed; a worker that dies takes the unfinished ones with it."""
     ended = set()
     parent = (platform.node(), os.getpid()) if shared["jobs"] > 1 else None
@@ -166,12 +167,12 @@ def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Iterator[tuple[
         yield from ((run, died) for run in waiting if run.folder not in ended and not run.done)
 
 
-def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Iterator[tuple[Run, str | None]]:
+def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
     """Yield each run when it has ended, and why it failed; an interrupt ends those that train between two steps."""
     stop = threading.Event()
     with ThreadPoolExecutor(shared["jobs"]) as pool:
-        calls = [pool.submit(partial(_attempt, run, **shared, stop=stop)) for run in waiting]
         try:
+            calls = [pool.submit(partial(_attempt, run, **shared, stop=stop)) for run in waiting]
             for call in as_completed(calls):
                 yield call.result()
         finally:

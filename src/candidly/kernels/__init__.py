@@ -6,15 +6,23 @@ Each is the twin of plain torch operations, which run wherever these cannot: on 
 import functools
 import importlib.util
 import os
+import threading
 import warnings
 
 import torch
 from torch import Tensor
 
+_trying = threading.Lock()
+
+
+def _works(device: torch.device) -> bool:
+    """Try a kernel, once: besides Triton it takes a C compiler and a card that is not too old."""
+    with _trying:
+        return _try(device)
+
 
 @functools.cache
-def _works(device: torch.device) -> bool:
-    """Try a kernel: besides Triton it takes a C compiler and a card that is not too old."""
+def _try(device: torch.device) -> bool:
     if importlib.util.find_spec("triton") is None:
         return False
     if device.type != "cuda":
@@ -25,7 +33,7 @@ def _works(device: torch.device) -> bool:
         flat, mean, square, gradient = torch.zeros(4, 16, device=device)
         table, clock = torch.ones(1, 3, device=device), torch.zeros(1, dtype=torch.int64, device=device)
         dense.adam(flat, mean, square, gradient, table, clock, 0.0, 0.5)
-        torch.cuda.synchronize(device)
+        torch.cuda.current_stream(device).synchronize()
     except Exception as error:  # whatever Triton or its compiler raises
         message = f"Triton's kernels do not work on {device}, training is slower without: {error}"
         warnings.warn(message, stacklevel=2)

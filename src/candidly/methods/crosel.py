@@ -93,7 +93,7 @@ class Crosel(Method):
         """L_soft for images."""
         B = batch.rows.shape[1]
         u1, u2, u_mix = batch.noise(self.noise).split([NOISE_PER_VIEW, NOISE_PER_VIEW, 2 * NOISE_PER_MIX], -1)
-        x = torch.cat([flip_crop(batch.x, u1), flip_crop(batch.x, u2)], 1)
+        x = flip_crop(batch.inputs(batch.rows.repeat(1, 2)), torch.cat([u1, u2], 1))
         with torch.no_grad():
             z = self._logits(x)
         kept = batch.candidates(z.softmax(-1).unflatten(2, (2, B)).mean((1, 2))).repeat(1, 2, 1).unsqueeze(1)
