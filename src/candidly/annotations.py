@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.ballots import Ballots, read_long, read_wide, tidy
-from candidly.candidates import Candidates, class_names
+from candidly.candidates import Candidates
+from candidly.labels import class_names
 
 __all__ = ["Agreement", "Votes", "from_annotations"]
 

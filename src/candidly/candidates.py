@@ -9,12 +9,15 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from candidly import labels
+from candidly.labels import class_names
 
 __all__ = ["Candidates", "check", "encode", "from_annotations"]  # noqa: F822
 
@@ -257,133 +260,18 @@ def encode(y: Any, classes: Iterable[Hashable] | None = None, separator: str | N
     >>> encode([3, 7, 3]).decode()
     [(3,), (7,), (3,)]
     """
-    if separator == "":
-        raise ValueError("separator is empty; pass the text between the names, e.g. '|', or None")
     names = None if classes is None else class_names(classes)
     if isinstance(y, Candidates):
         if names is None or names == y.classes:
             return y
         y = y.decode()
-    parsed = _parse(y)
-    if isinstance(parsed, np.ndarray):
-        if separator is not None:
-            raise ValueError("separator= splits rows of strings, but y is a matrix; leave it out")
-        columns = tuple(getattr(y, "columns", range(parsed.shape[-1])))
-        return Candidates(_as_boolean(parsed), columns if names is None else names)
-    rows = [_row_names(i, row, separator) for i, row in enumerate(parsed)]
+    found = labels.read(y, separator)
+    if isinstance(found, np.ndarray):
+        columns = tuple(getattr(y, "columns", range(found.shape[-1])))
+        return Candidates(found, columns if names is None else names)
     if names is None:
-        names = _sorted_names(rows)
-    column = {name: j for j, name in enumerate(names)}
-    matrix = np.zeros((len(rows), len(names)), dtype=bool)
-    for i, row in enumerate(rows):
-        for name in row:
-            if name not in column:
-                raise ValueError(f"row {i} names {name!r}, which is not in classes; add it there or correct the row")
-            matrix[i, column[name]] = True
-    return Candidates(matrix, names)
-
-
-def _parse(y: Any) -> NDArray[Any] | list[Any]:
-    """Return a matrix of numbers, or a list with one entry per row."""
-    if hasattr(y, "tocsr"):
-        y = y.toarray()
-    if hasattr(y, "__array__"):
-        array = np.asarray(y)
-        if array.ndim == 0:
-            raise ValueError(f"y is the single value {y!r}; pass one entry per row")
-        numbers = array.dtype.kind in "biuf" or (array.dtype == object and all(_is_number(v) for v in array.flat))
-        return array if numbers and array.ndim > 1 else list(array)
-    if isinstance(y, (str, bytes, Mapping)) or not isinstance(y, Iterable):
-        raise ValueError(f"y is a {type(y).__name__}; pass a matrix or one entry per row")
-    rows = list(y)
-    if _is_grid(rows):
-        cells = [_plain(value) for row in rows for value in row]
-        if all(isinstance(value, bool) for value in cells):
-            return np.array(cells).reshape(len(rows), -1)
-        if all(_is_number(value) and value in (0, 1) for value in cells):
-            raise ValueError(
-                "y is a nested list of 0 and 1, which could be a matrix or lists of class names; "
-                "pass numpy.array(y) for a matrix, or sets for class names"
-            )
-    return rows
-
-
-def _is_grid(rows: list[Any]) -> bool:
-    """Whether all rows are sequences of one length of at least two."""
-    if not all(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) == 1 for row in rows):
-        return False
-    widths = {len(row) for row in rows}
-    return len(widths) == 1 and widths.pop() >= 2
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, np.bool_, np.number))
-
-
-def _plain(value: Any) -> Any:
-    """Turn a scalar of an array library into a Python one."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def _as_boolean(array: NDArray[Any]) -> NDArray[np.bool_]:
-    if array.dtype == np.bool_:
-        return array
-    wrong = (array != 0) & (array != 1)
-    if wrong.any():
-        at = tuple(np.argwhere(wrong)[0])
-        raise ValueError(
-            f"row {at[0]} holds {array[at]} in what is read as a 0-1 matrix; "
-            "pass 0 and 1 only, or lists (not an array) of class names"
-        )
-    return array.astype(bool)
-
-
-def _row_names(i: int, row: Any, separator: str | None) -> list[Hashable]:
-    """Return the class names of one row."""
-    row, place = _plain(row), f"row {i}"
-    if separator is not None:
-        if not isinstance(row, str):
-            raise ValueError(f"{place} is {row!r}, not a string; leave separator= out or pass strings only")
-        parts = [part.strip() for part in row.split(separator)] if row.strip() else []
-        if "" in parts:
-            raise ValueError(f"{place} is {row!r}, with an empty name beside {separator!r}; remove the stray separator")
-        return list(parts)
-    if isinstance(row, Mapping):
-        raise ValueError(f"{place} is a mapping; pass the names of its candidates as a list")
-    if isinstance(row, Collection) and not isinstance(row, (str, bytes)):
-        return [_name(value, place) for value in row]
-    return [_name(row, place)]
-
-
-def _name(value: Any, place: str) -> Hashable:
-    value = _plain(value)
-    if value is None or (isinstance(value, float) and value != value):
-        raise ValueError(f"{place} holds a missing name ({value}); drop it or name a class")
-    if isinstance(value, str) and not value.strip():
-        raise ValueError(f"{place} holds an empty name ({value!r}); drop it or name a class")
-    if not isinstance(value, Hashable):
-        raise ValueError(f"{place} holds {value!r}, which is no class name; pass strings or numbers")
-    return value
-
-
-def class_names(classes: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return a class list as names that can be compared and stored; no name may stand in it twice."""
-    if isinstance(classes, (str, bytes)):
-        raise ValueError(f"classes is the single text {classes!r}; pass a list of names")
-    names = tuple(_name(value, f"classes[{j}]") for j, value in enumerate(classes))
-    if len(set(names)) < len(names):
-        twice = next(name for j, name in enumerate(names) if name in names[:j])
-        raise ValueError(f"class {twice!r} is listed twice; list every class once")
-    return names
-
-
-def _sorted_names(rows: list[list[Hashable]]) -> tuple[Hashable, ...]:
-    found: set[Any] = {name for row in rows for name in row}
-    try:
-        return tuple(sorted(found))
-    except TypeError:
-        kinds = ", ".join(sorted({type(name).__name__ for name in found}))
-        raise ValueError(f"class names of types {kinds} cannot be sorted; fix their order with classes=") from None
+        names = labels.sorted_names(found)
+    return Candidates(labels.mark(found, names), names)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from candidly import candidates
+from candidly.labels import class_names
 from candidly.losses import uniform_weights
 
 _PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
@@ -136,7 +137,7 @@ class Problem:
         index = [_check_rows(r, len(features)) for r in ([np.arange(len(features))] * runs if rows is None else rows)]
         if len(index) != runs:
             raise ValueError(f"rows lists {len(index)} runs but there are {runs} seeds; give one seed per run")
-        names = tuple(range(sets.shape[-1])) if classes is None else candidates.class_names(classes)
+        names = tuple(range(sets.shape[-1])) if classes is None else class_names(classes)
         if len(names) != sets.shape[-1]:
             raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
         truth = None if y is None else check_labels(y, len(features), len(names))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.candidates import class_names
+from candidly.labels import class_names
 
 _MISSING = frozenset(("nan", "NaN", "None", "null", "NA", "N/A", "NULL", "<NA>"))
 # An integer as it is written, also after it went through a column of floating-point numbers.

@@ -12,6 +12,7 @@ from candidly import candidates
 from candidly.data import mat, npz
 from candidly.data.dataset import Dataset
 from candidly.data.notice import warn
+from candidly.labels import class_names
 
 
 def read_mat(path: str | os.PathLike[str]) -> Dataset:
@@ -107,7 +108,7 @@ def checked(
         raise ValueError(f"{path}: the number of classes is {S.shape[1]}; save at least two")
     try:
         candidates.check(S)
-        names = candidates.class_names(classes)
+        names = class_names(classes)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_names(path, len(names), S.shape[1])
