@@ -16,6 +16,7 @@ _HOMES = {
     "METHODS": "methods",
     "Model": "model",
     "Oracle": "cleaning",
+    "PartialLabelClassifier": "estimator",
     "Problem": "problem",
     "RECIPES": "recipe",
     "Random": "cleaning",
@@ -30,9 +31,12 @@ _MODULES = (
     "corrupt",
     "data",
     "engine",
+    "estimator",
     "methods",
     "metrics",
     "nets",
+    "report",
+    "scoring",
     "store",
 )
 

@@ -54,6 +54,49 @@ def p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
     return (1 + ranks(scores, p)).to(p.dtype) / (1 + _per_run(counts, p))
 
 
+def cross_p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
+    """Cross-conformal p-values of new rows, ``(1 + Σ_k #{v∈k : s_v ≤ p_kij}) / (1 + Σ_k m_k)``, (n, C).
+
+    Fold k's rows did not train the networks that scored them and give the probabilities p_k (p is (K, n, C)). With one
+    fold these are `p_values`, and the same is guaranteed. With more, keeping the labels above α covers with probability
+    at least 1 − 2α, less a term that vanishes as folds grow (V. Vovk, *Cross-conformal predictors*, Annals of
+    Mathematics and Artificial Intelligence 74, 2015; R. F. Barber et al., *Predictive inference with the jackknife+*,
+    Annals of Statistics 49, 2021), and about 1 − α in practice.
+
+    Examples
+    --------
+    >>> scores, counts = torch.tensor([[0.2, 0.5], [0.3, 0.9]]), torch.tensor([2, 2])
+    >>> cross_p_values(scores, counts, torch.tensor([[[0.1, 0.6]], [[0.3, 0.7]]]))
+    tensor([[0.4000, 0.8000]])
+    """
+    return (1 + ranks(scores, p).sum(0)).to(p.dtype) / (1 + counts.sum())
+
+
+def own_p_values(scores: Tensor, p: Tensor, own: Tensor, member: Tensor) -> Tensor:
+    """P-values of the rows of one fold, (n, C), each against the fold's other rows.
+
+    Parameters
+    ----------
+    scores : Tensor, shape (m,)
+        The fold's calibration scores, ascending.
+    p : Tensor, shape (n, C)
+        Probabilities of the rows.
+    own : Tensor, shape (n,)
+        Score of each row.
+    member : Tensor of bool, shape (n,)
+        Whether it is among the calibration scores; there it does not count.
+
+    Examples
+    --------
+    >>> scores, p = torch.tensor([0.5, 0.7, 0.8]), torch.tensor([[0.7, 0.3]])
+    >>> own_p_values(scores, p, torch.tensor([0.7]), torch.tensor([True]))
+    tensor([[0.6667, 0.3333]])
+    """
+    itself = member[:, None] & (own[:, None] <= p)
+    rank = ranks(scores[None], p[None])[0] - itself.long()
+    return (1 + rank).to(p.dtype) / (1 + len(scores) - member.to(p.dtype)[:, None])
+
+
 def cumulative(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
     """Empirical distribution function of the scores at p, ``F̂(p) = #{v : s_v ≤ p_ij} / m``.
 

@@ -56,7 +56,7 @@ class Features:
     image: tuple[int, ...] | None = None
 
     @classmethod
-    def fit(cls, X: Any, *, max_categories: int = 50) -> "Features":
+    def fit(cls, X: Any, *, rows: NDArray[np.intp] | None = None, max_categories: int = 50) -> "Features":
         """Look at every column.
 
         Parameters
@@ -64,6 +64,8 @@ class Features:
         X : array, nested list, tensor, sparse matrix, or table of pandas, polars or pyarrow; shape (n, d)
             Numbers, text and dates, by column. Text that reads as numbers in all rows is numbers. Images, bytes (uint8)
             of shape (n, channels, height, width), stay as they are.
+        rows : array of int, optional
+            The rows to look at, by default each of them once.
         max_categories : int
             How many categories of a column get a column of their own: the most frequent. The rest share one.
         """
@@ -74,12 +76,13 @@ class Features:
             return cls((), None, len(table), table.shape[1:])
         table.check_size(table.shape[1])
         columns: list[Number | Category] = []
-        for j, block in table.blocks():
+        for j, whole in table.blocks():
+            block = whole if rows is None else whole.take(rows)
             if isinstance(block, Numbers):
                 columns += encoding.fit_numbers(block.values, block.kind)
             else:
                 columns.append(encoding.fit_texts(block, table.label(j), max_categories))
-        features = cls(tuple(columns), table.names, table.shape[0])
+        features = cls(tuple(columns), table.names, table.shape[0] if rows is None else len(rows))
         if features.width > MOST_COLUMNS:
             raise ValueError(f"X has {features.width} columns when encoded; the limit is {MOST_COLUMNS}, select some")
         return features

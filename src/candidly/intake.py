@@ -26,6 +26,10 @@ class Numbers:
     values: NDArray[np.float64]
     kind: str = "number"  # or "text", "date", "duration"
 
+    def take(self, rows: NDArray[np.intp]) -> "Numbers":
+        """Return some rows, of which one may come several times."""
+        return Numbers(self.values[:, rows], self.kind)
+
 
 @dataclass(frozen=True, eq=False)
 class Texts:
@@ -33,6 +37,12 @@ class Texts:
 
     codes: NDArray[np.intp]
     values: list[str]
+
+    def take(self, rows: NDArray[np.intp]) -> "Texts":
+        """Return some rows, of which one may come several times, and the values that occur in them."""
+        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        gap = int(used[:1] == -1)  # where a value is missing, it is the first
+        return Texts(codes - gap, [self.values[code] for code in used[gap:]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +131,11 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
         if table is not None:
             return table
     return _of_array(X)
+
+
+def count_rows(X: Any) -> int:
+    """Return how many rows X has, after checking what it is."""
+    return int(read(X).shape[0])
 
 
 def _of_array(X: Any) -> Table | NDArray[np.uint8]:

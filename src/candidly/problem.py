@@ -141,7 +141,7 @@ class Problem:
         if len(names) != sets.shape[-1]:
             raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
         truth = None if y is None else check_labels(y, len(features), len(names))
-        trust = None if weights is None else _check_weights(weights, (len(features), len(names))).to(dtype)
+        trust = None if weights is None else check_weights(weights, (len(features), len(names))).to(dtype)
         problem = cls(
             features,
             torch.as_tensor(sets),
@@ -266,7 +266,8 @@ def _as_sets(S: Any) -> np.ndarray[Any, Any]:
         raise ValueError("S is not a boolean matrix; convert names with candidly.candidates.encode(S)") from None
 
 
-def _check_weights(weights: Any, shape: tuple[int, int]) -> Tensor:
+def check_weights(weights: Any, shape: tuple[int, ...]) -> Tensor:
+    """Convert weights of labels, (rows, classes), refusing what is none; the largest of each row becomes 1."""
     numbers = as_tensor(weights, "weights").double()
     if numbers.shape != shape:
         found = f"{tuple(numbers.shape)}, but there are {shape[0]} rows and {shape[1]} classes"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from candidly import cleaning
 from candidly.cleaning import Cleaner, Clsp, Conformal, Random
 from candidly.data.protocols import PROTOCOLS
 from candidly.methods import METHODS, Method
@@ -27,7 +28,7 @@ CLEANERS: dict[str, Cleaner] = {
     "algorithm1": Conformal.algorithm1(),
     "random": Random(Conformal()),
 }
-_KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, "conformal": Conformal, "clsp": Clsp}
+_KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, **cleaning.CLEANERS}
 _NAME = re.compile(r"[a-z0-9._+-]+")
 
 NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k, on the split of s

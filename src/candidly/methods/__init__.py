@@ -20,6 +20,16 @@ METHODS: dict[str, type[Method]] = {
     "crosel": Crosel,
 }
 
+
+def find_method(method: Method | str) -> Method:
+    """Return a method by its name, with its default hyper-parameters; a method itself as it is."""
+    if isinstance(method, Method):
+        return method
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; use one of {', '.join(METHODS)}, or an instance")
+    return METHODS[method]()
+
+
 __all__ = [
     "METHODS",
     "Batch",
@@ -33,4 +43,5 @@ __all__ = [
     "Supervised",
     "Sweep",
     "Valen",
+    "find_method",
 ]

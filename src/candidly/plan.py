@@ -1,0 +1,126 @@
+"""Which rows train which network, and which are held out: folds over different rows, whatever order they come in."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_COPIES = 10  # times the number of rows; more copies than that would only cost time
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Training rows in an order that their content decides, and the fold in which each is held out.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (N,)
+        Which of the user's rows each training row is; one may come several times, or not at all.
+    fold : ndarray of int, shape (N,)
+        The fold in which a training row is held out; -1 if it always trains.
+    folds : int
+        How many folds there are.
+    """
+
+    index: NDArray[np.intp]
+    fold: NDArray[np.intp]
+    folds: int
+
+    def trained(self, fold: int) -> NDArray[np.intp]:
+        """Return the training rows of a fold's networks."""
+        return np.flatnonzero(self.fold != fold)
+
+    def held_out(self, fold: int) -> NDArray[np.intp]:
+        """Return the rows that the fold's networks do not see."""
+        return np.flatnonzero(self.fold == fold)
+
+
+def make_plan(
+    X: NDArray[Any],
+    S: NDArray[np.bool_],
+    copies: NDArray[np.intp],
+    folds: int,
+    fraction: float,
+    rng: np.random.Generator,
+) -> Plan:
+    """Put the rows into folds, equal rows into the same one.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, ...)
+        Encoded features.
+    S : ndarray of bool, shape (n, C)
+        Candidates.
+    copies : ndarray of int, shape (n,)
+        How many times each row trains.
+    folds : int
+        With 2 or more every row is held out in one of them.
+    fraction : float
+        With one fold, the share of rows that is held out.
+    rng : numpy.random.Generator
+        Decides which.
+
+    Examples
+    --------
+    >>> X, S = np.arange(4.0)[:, None], np.eye(4, dtype=bool)
+    >>> plan = make_plan(X, S, np.array([1, 0, 2, 1]), folds=2, fraction=0, rng=np.random.default_rng(0))
+    >>> plan.index.tolist(), plan.fold.tolist()
+    ([0, 2, 2, 3], [0, 0, 0, 1])
+    """
+    key = _content(X, S)
+    index = np.repeat(np.arange(len(X)), copies)
+    index = index[np.argsort(key[index], kind="stable")]
+    group = np.cumsum(np.r_[False, key[index][1:] != key[index][:-1]])
+    groups = int(group[-1]) + 1
+    place = rng.permutation(groups)
+    if folds > 1:
+        if groups < folds:
+            raise ValueError(f"folds is {folds} but only {groups} rows differ; use fewer folds or add rows")
+        return Plan(index, (place % folds)[group], folds)
+    held = round(fraction * groups)
+    if fraction and not 0 < held < groups:
+        raise ValueError(
+            f"validation_fraction is {fraction}, which holds out {held} of {groups} rows that differ; it must leave "
+            "some on either side"
+        )
+    return Plan(index, np.where(place < held, 0, -1)[group], 1)
+
+
+def _content(X: NDArray[Any], S: NDArray[np.bool_]) -> NDArray[np.bytes_]:
+    """Return each row's bytes, by which rows can be sorted."""
+    plain = X + 0.0 if X.dtype.kind == "f" else X  # there are two zeros
+    whole = np.concatenate([np.ascontiguousarray(plain).reshape(len(X), -1).view(np.uint8), np.packbits(S, axis=1)], 1)
+    return whole.view(f"S{whole.shape[1]}")[:, 0]
+
+
+def count_copies(sample_weight: Any, n: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Say how many times each of n rows trains, given its weight.
+
+    Whole numbers are taken at their word, so that a weight of 2 is the row twice and 0 is no row. Others, and whole
+    ones that add up to more than ten times the rows, are divided by their mean and rounded by chance, so that a row's
+    expected number of copies is in proportion to its weight.
+
+    Examples
+    --------
+    >>> count_copies([1, 0, 2], 3, np.random.default_rng(0)).tolist()
+    [1, 0, 2]
+    >>> count_copies([0.1, 0.1, 0.4], 3, np.random.default_rng(0)).tolist()
+    [1, 0, 2]
+    """
+    if sample_weight is None:
+        return np.ones(n, np.intp)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}, but there are {n} rows; give one number per row")
+    wrong = ~(np.isfinite(weight) & (weight >= 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"sample_weight is {weight[row]} in row {row}; give finite numbers of at least 0")
+    copies = np.floor(weight)
+    if (copies < weight).any() or copies.sum() > _MOST_COPIES * n:
+        copies = np.floor(weight / weight.mean() + rng.random(n))
+    if np.count_nonzero(copies) < 2:
+        found = np.count_nonzero(copies)
+        raise ValueError(f"sample_weight is zero for all rows but {found}; give weight to two or more")
+    return copies.astype(np.intp)

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from candidly.plan import count_copies, make_plan
+
+
+def rows(n=12, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    S = rng.random((n, classes)) < 0.4
+    S[np.arange(n), rng.integers(classes, size=n)] = True
+    return rng.normal(size=(n, 2)).astype(np.float32), S
+
+
+def plan_of(X, S, copies=None, folds=3, fraction=0.0, seed=0):
+    copies = np.ones(len(X), np.intp) if copies is None else np.asarray(copies)
+    return make_plan(X, S, copies, folds, fraction, np.random.default_rng(seed))
+
+
+@given(st.integers(2, 30), st.integers(2, 5), st.integers(0, 3))
+def test_every_row_is_held_out_once(n, folds, seed):
+    X, S = rows(max(n, folds), seed=seed)
+    plan = plan_of(X, S, folds=folds, seed=seed)
+    assert sorted(np.concatenate([plan.held_out(k) for k in range(folds)]).tolist()) == list(range(len(X)))
+    for k in range(folds):
+        assert not set(plan.held_out(k)) & set(plan.trained(k))
+        assert len(plan.held_out(k)) + len(plan.trained(k)) == len(X)
+    sizes = [len(plan.held_out(k)) for k in range(folds)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.permutations(range(12)))
+def test_the_order_of_rows_does_not_matter(order):
+    X, S = rows()
+    order = np.array(order)
+    one, other = plan_of(X, S), plan_of(X[order], S[order])
+    assert one.fold.tolist() == other.fold.tolist()
+    assert one.index.tolist() == order[other.index].tolist()
+
+
+@given(st.lists(st.integers(0, 3), min_size=12, max_size=12).filter(lambda copies: np.count_nonzero(copies) > 3))
+def test_a_row_with_weight_two_is_the_row_twice(copies):
+    X, S = rows()
+    index = np.repeat(np.arange(12), copies)
+    one, other = plan_of(X, S, copies), plan_of(X[index], S[index])
+    assert one.fold.tolist() == other.fold.tolist()
+    assert one.index.tolist() == index[other.index].tolist()
+
+
+def test_equal_rows_are_held_out_together():
+    X, S = rows()
+    X, S = np.repeat(X, 3, axis=0), np.repeat(S, 3, axis=0)
+    X[X == 0] = 0
+    X[0, 0], X[1, 0] = 0.0, -0.0
+    plan = plan_of(X, S)
+    fold = np.empty(len(X), int)
+    fold[plan.index] = plan.fold
+    X[1, 0] = 0.0
+    for i in range(len(X)):
+        same = (X[i] == X).all(1) & (S[i] == S).all(1)
+        assert len(set(fold[same])) == 1
+
+
+def test_rows_that_differ_in_their_candidates_only_differ():
+    X, S = np.zeros((3, 1), np.float32), np.array([[1, 0], [0, 1], [1, 1]], bool)
+    assert sorted(plan_of(X, S).fold.tolist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("fraction", "held"), [(0.25, 3), (0.5, 6), (0.0, 0)])
+def test_a_fraction_is_held_out(fraction, held):
+    plan = plan_of(*rows(), folds=1, fraction=fraction)
+    assert (plan.fold == 0).sum() == held
+    assert (plan.fold == -1).sum() == 12 - held
+
+
+def test_bytes_are_compared_as_they_are():
+    images = np.random.default_rng(0).integers(0, 255, (6, 1, 2, 2), dtype=np.uint8)
+    assert sorted(plan_of(images, rows(6)[1]).fold.tolist()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_refusals():
+    X, S = rows(4)
+    with pytest.raises(ValueError, match="folds is 5 but only 4 rows differ"):
+        plan_of(X, S, folds=5)
+    with pytest.raises(ValueError, match=r"validation_fraction is 0.01, which holds out 0 of 4"):
+        plan_of(X, S, folds=1, fraction=0.01)
+    with pytest.raises(ValueError, match="holds out 4 of 4"):
+        plan_of(X, S, folds=1, fraction=0.99)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ([1, 2], "sample_weight has shape"),
+        ([[1, 2, 3]], "sample_weight has shape"),
+        ([1, -1, 1], "sample_weight is -1.0 in row 1"),
+        ([1, np.nan, 1], "sample_weight is nan in row 1"),
+        ([1, 0, 0], "sample_weight is zero for all rows but 1"),
+        ([0, 0, 0], "sample_weight is zero for all rows but 0"),
+    ],
+)
+def test_weights_are_checked(weight, message):
+    with pytest.raises(ValueError, match=message):
+        count_copies(weight, 3, np.random.default_rng(0))
+
+
+def test_weights_that_are_not_whole_are_right_on_average():
+    weight = np.array([0.3, 1.2, 2.6, 0.9, 1.1, 1.5])
+    rng = np.random.default_rng(0)
+    mean = np.mean([count_copies(weight, 6, rng) for _ in range(4000)], axis=0)
+    np.testing.assert_allclose(mean, weight / weight.mean(), atol=0.03)
+
+
+def test_large_weights_do_not_make_many_rows():
+    assert count_copies([1000, 2000, 3000], 3, np.random.default_rng(0)).sum() < 10
