@@ -1,0 +1,395 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from candidly import Clsp, Conformal, PartialLabelClassifier, candidates, corrupt, data, metrics, scoring
+from candidly.findings import Findings
+from candidly.methods import Pop
+
+NAMES = ("ant", "bee", "cow")
+
+
+def made(n=60, seed=0):
+    """Three clouds, their candidate sets and their true classes."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    X = rng.normal(size=(n, 3)) + 4 * np.eye(3)[y]
+    S = np.eye(3, dtype=bool)[y] | (rng.random((n, 3)) < 0.3)
+    return X, S, y
+
+
+def cheap(**changes):
+    settings = {"folds": 2, "max_epochs": 6, "lr": 0.03, "device": "cpu", "random_state": 0}
+    return PartialLabelClassifier(**(settings | changes))
+
+
+def lists(S):
+    return [[name for name, there in zip(NAMES, row, strict=True) if there] for row in S]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, S, _ = made()
+    return cheap().fit(X, lists(S))
+
+
+X, S, Y = made()
+FORMS = {
+    "boolean matrix": (S, {"classes": NAMES}),
+    "0-1 matrix": (S.astype(int), {"classes": NAMES}),
+    "sparse matrix": (scipy.sparse.csr_matrix(S), {"classes": NAMES}),
+    "frame of a matrix": (pd.DataFrame(S, columns=list(NAMES)), {}),
+    "lists": (lists(S), {}),
+    "sets": ([set(row) for row in lists(S)], {}),
+    "candidates": (candidates.encode(lists(S)), {}),
+    "pandas column": (pd.Series(lists(S)), {}),
+    "arrow column": (pa.chunked_array([pa.array(lists(S))]), {}),
+    "arrow array": (pa.array(lists(S)), {}),
+    "texts": (["|".join(row) for row in lists(S)], {"separator": "|"}),
+    "pandas texts": (pd.Series(["|".join(row) for row in lists(S)]), {"separator": "|"}),
+    "arrow texts": (pa.array(["|".join(row) for row in lists(S)]), {"separator": "|"}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_candidates_come_in_many_forms(form, fitted):
+    y, settings = FORMS[form]
+    again = cheap(**settings).fit(X, y)
+    assert again.classes_.tolist() == list(NAMES)
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    assert again.score(X, y) == fitted.score(X, S)
+
+
+def test_polars_columns():
+    pl = pytest.importorskip("polars", reason="polars is not installed")
+    y = pl.Series("candidates", lists(S))
+    again = cheap().fit(pl.DataFrame(X, schema=["a", "b", "c"]), y)
+    assert again.classes_.tolist() == list(NAMES)
+    assert again.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_what_was_learned(fitted):
+    assert (fitted.predict(X) == np.array(NAMES)[Y]).mean() > 0.9
+    assert set(fitted.transduction_) <= set(NAMES)
+    column = {name: j for j, name in enumerate(NAMES)}
+    assert all(S[i, column[name]] for i, name in enumerate(fitted.transduction_))
+    assert (fitted.candidates_.matrix <= S).all()
+    assert fitted.candidates_.matrix.any(1).all()
+    assert fitted.candidates_.mean_size < S.sum(1).mean()
+    assert fitted.confidence_.shape == (60,)
+    assert ((fitted.confidence_ > 0) & (fitted.confidence_ <= 1)).all()
+    assert fitted.n_features_in_ == 3
+    assert not hasattr(fitted, "feature_names_in_")
+    assert fitted.history_["covering_rate"].shape == (6, 2)
+    np.testing.assert_allclose(fitted.predict_proba(X).sum(1), 1)
+
+
+def test_rows_are_scored_by_networks_that_did_not_train_on_them():
+    """A network that saw a row would repeat whatever label it has; one that did not cannot know a label of noise."""
+    rng = np.random.default_rng(0)
+    noise, labels = rng.normal(size=(80, 5)), rng.integers(2, size=80)
+    settings = {"max_epochs": 60, "cleaner": None}
+    seen = cheap(folds=1, validation_fraction=0.0, **settings).fit(noise, labels)
+    assert (seen.predict(noise) == labels).mean() > 0.95
+    unseen = cheap(folds=4, **settings).fit(noise, labels)
+    p = unseen.model_.predict(unseen.features_.transform(noise)).numpy()  # (4, n, 2)
+    own = p.max(0) > 0.9
+    assert own.any(1).mean() > 0.9  # three of four networks know each row by heart
+    assert unseen.confidence_.mean() < 0.75  # the fourth does not
+
+
+def test_the_order_of_rows_does_not_matter(fitted):
+    order = np.random.default_rng(1).permutation(60)
+    again = cheap().fit(X[order], candidates.encode(lists(S[order])))
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(again.p_values_, fitted.p_values_[order])
+    np.testing.assert_array_equal(again.candidates_.matrix, fitted.candidates_.matrix[order])
+
+
+def test_weights_are_copies():
+    weight = np.array([0, 1, 2] * 20)
+    rows = np.repeat(np.arange(60), weight)
+    weighted = cheap().fit(X, S, sample_weight=weight)
+    repeated = cheap().fit(X[rows], S[rows])
+    np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
+    assert len(weighted.candidates_) == 60
+
+
+def test_start_weights_matter_and_are_checked(fitted):
+    votes = np.where(np.eye(3, dtype=bool)[Y], 5, 1) * S
+    told = cheap(max_epochs=1).fit(X, S, weights=votes)
+    untold = cheap(max_epochs=1).fit(X, S)
+    assert not np.array_equal(told.predict_proba(X), untold.predict_proba(X))
+    with pytest.raises(ValueError, match=r"weights has shape \(60, 2\)"):
+        cheap().fit(X, S, weights=votes[:, :2])
+
+
+def test_tables_with_all_kinds_of_columns():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"size": X[:, 0], "colour": np.array(["red", "green"])[rng.integers(2, size=60)], "x": X[:, 1]}
+    )
+    table.loc[3, "size"] = np.nan
+    table.loc[5, "colour"] = None
+    classifier = cheap().fit(table, lists(S))
+    assert classifier.feature_names_in_.tolist() == ["size", "colour", "x"]
+    said = " ".join(classifier.features_.describe())
+    assert "standardised" in said
+    assert "categories" in said
+    np.testing.assert_array_equal(classifier.predict(table[["x", "colour", "size"]]), classifier.predict(table))
+    arrow = pa.Table.from_pandas(table)
+    np.testing.assert_array_equal(classifier.predict(arrow), classifier.predict(table))
+    with pytest.raises(ValueError, match="lacks the columns 'colour'"):
+        classifier.predict(table[["size", "x"]])
+
+
+def test_images_with_a_network_of_ones_own():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 100, (40, 1, 4, 4), dtype=np.uint8)
+    y = rng.integers(2, size=40)
+    images[y == 1, 0, :2] += 100
+
+    def net():
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(64, 2)
+        )
+
+    classifier = cheap(net=net, max_epochs=20).fit(images, y)
+    assert classifier.score(images, y) > 0.9
+
+
+def test_sets_are_nested_and_cover(fitted):
+    sets = [fitted.predict_set(X, alpha) for alpha in (0.05, 0.2, 0.5)]
+    assert (sets[0] >= sets[1]).all()
+    assert (sets[1] >= sets[2]).all()
+    assert sets[0].sum() > sets[2].sum()
+    assert sets[0][np.arange(60), Y].mean() > 0.85
+    assert (fitted.predict_set(X, 0.2, score="worst") >= sets[1]).all()
+
+
+def test_sets_need_held_out_rows():
+    none = cheap(folds=1, validation_fraction=0.0).fit(X, S)
+    with pytest.raises(ValueError, match=r"set folds=5, or validation_fraction=0.2"):
+        none.predict_set(X)
+    assert (none.candidates_.matrix == S).all()
+    few = cheap(folds=1, validation_fraction=0.1).fit(X, S)
+    with pytest.warns(UserWarning, match="6 held-out rows are too few for alpha = 0.1"):
+        assert few.predict_set(X, 0.1).all()
+
+
+def test_early_stopping_stops():
+    classifier = cheap(max_epochs=200, early_stopping=True, n_iter_no_change=3).fit(X, S)
+    rate = classifier.history_["covering_rate"].mean(1)
+    assert len(rate) < 200
+    assert rate.argmax() == len(rate) - 4
+
+
+@pytest.mark.parametrize("method", ["proden", "rc", "cc", "cavl", "pop", "valen", "crosel"])
+@pytest.mark.parametrize("cleaner", [None, "conformal", "clsp"])
+def test_every_method_and_cleaner_by_name(method, cleaner, tmp_path):
+    classifier = cheap(method=method, cleaner=cleaner, max_epochs=2).fit(X, S)
+    classifier.save(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+@pytest.mark.parametrize("score", [None, scoring.covering_rate, scoring.approximated_accuracy])
+def test_grid_search_without_true_labels(score):
+    digits = data.load("digits")
+    rows = np.arange(300)
+    y = candidates.encode(corrupt.uniform(digits.y, 10, q=0.2, seed=0)[rows]).matrix
+    grid = {"partiallabelclassifier__method": ["proden", "cc"], "partiallabelclassifier__cleaner": [None, "conformal"]}
+    pipeline = make_pipeline(StandardScaler(), cheap(max_epochs=3, batch_size=32))
+    search = GridSearchCV(pipeline, grid, scoring=score, cv=2, error_score="raise").fit(digits.X[rows], y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert 0.5 < search.best_score_ <= 1
+    assert (search.predict(digits.X[rows]) == digits.y[rows]).mean() > 0.5
+
+
+def test_cross_validation_of_plain_labels():
+    assert cross_val_score(cheap(max_epochs=10), X, np.array(NAMES)[Y], cv=3).mean() > 0.9
+
+
+def test_scores_agree_with_the_metrics(fitted):
+    p, sets = torch.from_numpy(fitted.predict_proba(X)), torch.from_numpy(S)
+    assert scoring.covering_rate(fitted, X, S) == pytest.approx(float(metrics.covering_rate(p, sets)))
+    assert scoring.approximated_accuracy(fitted, X, S) == pytest.approx(float(metrics.approximated_accuracy(p, sets)))
+    weight = np.arange(60)
+    hits = S[np.arange(60), p.argmax(1)]
+    assert fitted.score(X, S, weight) == pytest.approx(np.average(hits, weights=weight))
+
+
+def test_a_class_that_fit_did_not_see_is_never_right(fitted):
+    assert fitted.score(X[:2], ["wasp", "wasp"]) == 0
+    assert fitted.score(X, [*np.array(NAMES)[Y[:-1]], "wasp"]) <= 59 / 60
+    with pytest.raises(ValueError, match="there are 3 classes; give one column for each"):
+        fitted.score(X, np.ones((60, 4), dtype=bool))
+    with pytest.raises(ValueError, match="X has 60 rows but y has 2"):
+        fitted.score(X, ["ant", "bee"])
+
+
+def test_parameters_survive(fitted, tmp_path):
+    assert clone(fitted).get_params() == fitted.get_params()
+    assert "PartialLabelClassifier" in fitted._repr_html_()
+    classifier = cheap(method=Pop(start=2), cleaner=Conformal(warmup=1))
+    classifier.fit(X, S).save(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model")
+    assert again.method == classifier.method
+    assert again.cleaner == classifier.cleaner
+    assert again.get_params().keys() == classifier.get_params().keys()
+    assert again.max_epochs == 6
+
+
+def test_saved_models_predict_identically(fitted, tmp_path):
+    fitted.save(tmp_path / "model", fitted.findings("clouds", y_true=np.array(NAMES)[Y]))
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "findings.json",
+        "model.json",
+        "model.safetensors",
+    ]
+    again = PartialLabelClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(again.predict_set(X), fitted.predict_set(X))
+    assert again.classes_.tolist() == fitted.classes_.tolist()
+    assert again.n_features_in_ == 3
+    assert again.trained_on_ == fitted.trained_on_
+    with pytest.raises(ValueError, match="no training rows to report on"):
+        again.findings()
+    fitted.save(tmp_path / "model")  # replaces it as a whole
+    assert not (tmp_path / "model" / "findings.json").exists()
+
+
+def test_a_network_of_ones_own_is_asked_for(tmp_path):
+    def net():
+        return torch.nn.Linear(3, 3)
+
+    classifier = cheap(net=net).fit(X, S)
+    classifier.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="net=factory"):
+        PartialLabelClassifier.load(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model", net=net)
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert again.net is net
+
+
+def test_models_of_other_kinds_are_refused(fitted, tmp_path):
+    fitted.model_.save(tmp_path / "plain")
+    with pytest.raises(ValueError, match=r"use candidly.Model.load"):
+        PartialLabelClassifier.load(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("estimator", "features"), None),
+        (("estimator", "features", "columns"), []),
+        (("estimator", "features", "columns"), [{"kind": "number", "mean": 0.0, "scale": 1.0, "missing": 0}]),
+        (("estimator", "parameters"), {"unknown": 1}),
+        (("estimator", "parameters"), []),
+        (("classes",), ["ant", "bee"]),
+        (("seeds",), [1]),
+    ],
+)
+def test_changed_facts_are_refused(where, value, fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    index = json.loads(path.read_text())
+    place = index["facts"]
+    for key in where[:-1]:
+        place = place[key]
+    place[where[-1]] = value
+    path.write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"."):
+        PartialLabelClassifier.load(tmp_path / "model")
+
+
+def test_findings_say_what_happened(fitted):
+    true = np.array(NAMES)[Y]
+    found = fitted.findings("clouds", ids=[f"row {i}" for i in range(60)], y_true=true)
+    assert Findings.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert found.rows == 60
+    assert found.before == np.bincount(S.sum(1), minlength=4)[1:].tolist()
+    kept = fitted.candidates_.matrix
+    assert found.changed == (kept != S).any(1).sum()
+    assert found.truth["accuracy"] == pytest.approx((fitted.transduction_ == true).mean())
+    assert found.truth["true_kept"] == pytest.approx(kept[np.arange(60), Y].mean())
+    wrong = S & ~np.eye(3, dtype=bool)[Y]
+    assert found.truth["wrong_removed"] == pytest.approx(1 - (kept & wrong).sum() / wrong.sum())
+    assert found.together == (S.T.astype(int) @ S).tolist()
+    confidence = [row["confidence"] for row in found.doubtful]
+    assert confidence == sorted(confidence)
+    first = found.doubtful[0]
+    assert first["id"] == f"row {first['row']}"
+    assert NAMES[first["true"]] == true[first["row"]]
+    assert sum(sum(row) for row in found.removed) == S.sum() - kept.sum()
+    assert sum(one["count"] for one in found.reliability) == 60
+
+
+def test_true_labels_may_be_unknown(fitted):
+    partly = fitted.findings(y_true=[None] * 30 + ["wasp"] + list(np.array(NAMES)[Y[31:]]))
+    assert partly.truth["rows"] == 29
+    assert fitted.findings(y_true=[None] * 60).truth == {
+        "rows": 0,
+        "accuracy": None,
+        "true_kept": None,
+        "wrong_removed": None,
+    }
+    with pytest.raises(ValueError, match="ids has 2 entries for 60 rows"):
+        fitted.findings(ids=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "prodn"}, "unknown method 'prodn'; use one of proden"),
+        ({"cleaner": "soap"}, "unknown cleaner 'soap'; use one of conformal, clsp"),
+        ({"members": 0}, "members is 0; give a whole number"),
+        ({"folds": 2.5}, r"folds is 2.5; give a whole number"),
+        ({"folds": 61}, "folds is 61 but only 60 rows differ"),
+        ({"alpha": 0}, "alpha is 0; it must lie between 0 and 1"),
+        ({"validation_fraction": 1.0}, r"validation_fraction is 1.0"),
+        ({"early_stopping": True, "folds": 1, "validation_fraction": 0}, "early_stopping watches held-out rows"),
+        ({"max_epochs": 0}, "max_epochs is 0"),
+        ({"lr": -1}, "max_lr is -1.0"),
+        ({"batch_size": 1}, "batch_size is 1"),
+        ({"net": "cnn"}, "unknown network 'cnn'"),
+        ({"classes": ["ant", "bee"]}, "2 class names for 3 columns"),
+        ({"separator": "|"}, "separator= splits rows of strings, but y is a matrix"),
+        ({"max_categories": 0}, "max_categories is 0"),
+        ({"device": "tpu"}, "tpu"),
+    ],
+)
+def test_bad_parameters_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        cheap(**settings).fit(X, S)
+
+
+def test_lengths_must_agree():
+    with pytest.raises(ValueError, match="X has 60 rows but y has 59"):
+        cheap().fit(X, S[:-1])
+    with pytest.raises(ValueError, match="row 1 has no candidates"):
+        cheap().fit(X[:2], [["ant", "bee"], []])
+
+
+def test_several_axes_of_settings_meet():
+    classifier = cheap(members=3, folds=2, cleaner=Clsp(), weight_decay=0.0, batch_size=np.int64(16)).fit(X, S)
+    assert classifier.model_.problem.runs == 6
+    p = classifier.model_.predict(classifier.features_.transform(X[:5])).numpy()
+    np.testing.assert_allclose(classifier.predict_proba(X[:5]), p.mean(0), atol=1e-6)
+
+
+def test_importing_the_package_does_not_import_the_estimator():
+    code = "import sys, candidly; print('sklearn' in sys.modules, candidly.PartialLabelClassifier.__name__)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["False", "PartialLabelClassifier"]
