@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from candidly import batches, nets
+from candidly import batches, nets, store
 from candidly import model as models
 from candidly.batches import Sweep
 from candidly.candidates import encode
@@ -80,7 +80,7 @@ def test_save_and_load(name, tmp_path):
     loaded = Model.load(tmp_path)
     assert_same(model, loaded)
     assert loaded.net == model.net
-    assert sorted(path.name.split("-")[0] for path in tmp_path.iterdir()) == ["model", "model.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -323,6 +323,256 @@ def test_damaged_files(tmp_path):
         Model.load(tmp_path)
     index.write_text(good)
     assert Model.load(tmp_path).predict(torch.zeros(2, D)).shape == (2, 2, C)
+
+
+class LargestReal(TorchDispatchMode):
+    """Remembers how many elements the largest result with memory had, and which operations had one."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements, self.operations = 0, set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and not leaf.is_meta and 0 not in leaf.stride():
+                self.elements = max(self.elements, leaf.numel())
+                self.operations.add(func.overloadpacket.__name__)
+        return result
+
+
+def tiny_parts(method=None, **keywords):
+    data = Problem.of([[0.0], [0.5], [1.0]], [[True, False], [True, True], [False, True]], seeds=[0, 1])
+    return train(method, data=data, **keywords).parts()
+
+
+FORGED = {
+    "10^12 features": ({"shape": [10**12]}, r"claims rows of shape \(1000000000000,\)"),
+    "10^8 features": ({"shape": [10**8]}, r"networks would hold 400000004 numbers, but 8 were saved"),
+    "two features": ({"shape": [2]}, r"networks would hold 12 numbers, but 8 were saved"),
+    "many axes": ({"shape": [1] * 9}, "shape is .* instead of 1 to 8 whole numbers"),
+    "no axes": ({"shape": []}, "shape is"),
+    "negative": ({"shape": [-1]}, "shape is"),
+    "a text for a number": ({"shape": ["1"]}, "shape is"),
+    "nested": ({"shape": [[1]]}, "shape is"),
+    "a truth for a number": ({"shape": [True]}, "shape is"),
+    "a number for a list": ({"shape": 10**12}, "shape is 1000000000000 instead of"),
+    "10^12 seeds": ({"seeds": 10**12}, "seeds is 1000000000000 instead of"),
+    "a million seeds": ({"seeds": list(range(10**6))}, r"seeds is \[0, 1, 2, 3, 4, 5, \.\.\.\] instead of 1 to 10000"),
+    "ten thousand seeds": ({"seeds": list(range(10**4))}, "claims .* 10000 runs, more than its"),
+    "three seeds": ({"seeds": [0, 1, 2]}, "kept has shape"),
+    "no seeds": ({"seeds": []}, "seeds is"),
+    "a negative seed": ({"seeds": [0, -1]}, "seeds is"),
+    "half a seed": ({"seeds": [0, 0.5]}, "seeds is"),
+    "10^12 classes": ({"classes": 10**12}, "classes is 1000000000000 instead of a list of names"),
+    "a million classes": ({"classes": list(range(10**6))}, "claims .* 1000000 classes"),
+    "three classes": ({"classes": [0, 1, 2]}, "kept has shape"),
+    "equal classes": ({"classes": ["a", "a"]}, "class 'a' is listed twice"),
+    "nested classes": ({"classes": [["a"], "b"]}, "classes is"),
+    "missing class": ({"classes": [None, "b"]}, "classes is"),
+    "no such dtype": ({"dtype": "float31"}, "dtype is 'float31' instead of one of uint8, float16"),
+    "dtype of torch": ({"dtype": "nn"}, "dtype is"),
+    "another dtype": ({"dtype": "float64"}, r"net\.net\.head\.weight has dtype torch.float32 instead of torch.float64"),
+    "listed dtype": ({"dtype": ["float32"]}, "dtype is"),
+    "no such net": ({"net": "cnn"}, "unknown network 'cnn'"),
+    "another net": ({"net": "mlp"}, "networks would hold"),
+    "a net for images": ({"net": "resnet9"}, "resnet9 reads"),
+    "a net that is no name": ({"net": {}}, "net is {} instead of a name"),
+    "own_net": ({"own_net": 0}, "own_net is 0 instead of true or false"),
+    "standardised": ({"standardised": "yes"}, "standardised is 'yes'"),
+    "cleaner": ({"cleaner": None}, "cleaner is None"),
+    "recipe": ({"recipe": []}, "recipe is"),
+    "unknown recipe": ({"recipe": {"momentum": 1}}, "recipe has the unknown setting 'momentum'"),
+    "wrong recipe": ({"recipe": {"epochs": -1}}, "epochs is -1"),
+    "mistyped recipe": ({"recipe": {"epochs": "many"}}, "epochs is 'many'"),
+    "unnamed recipe": ({"recipe": {"name": 3}}, "recipe is called 3"),
+    "method": ({"method": "proden"}, "method is 'proden' instead of"),
+    "unnamed method": ({"method": {}}, "method is {}"),
+    "method named otherwise": ({"method": {"name": ["proden"]}}, "method is"),
+    "unknown setting": ({"method": {"name": "proden", "x": 1}}, "'proden' has no setting x=1"),
+    "setting of another type": ({"method": {"name": "pop", "start": "1"}}, "'pop' has no setting start='1'"),
+    "setting that is a truth": ({"method": {"name": "pop", "start": True}}, "no setting start=True"),
+    "half a setting": ({"method": {"name": "pop", "start": 1.5}}, r"no setting start=1\.5"),
+    "endless setting": ({"method": {"name": "pop", "theta": float("inf")}}, "no setting theta=inf"),
+    "setting of 400 digits": ({"method": {"name": "pop", "theta": 10**400}}, "no setting theta=1000"),
+    "number for a text": ({"method": {"name": "pop", "growth": 1}}, "no setting growth=1"),
+    "unknown choice": ({"method": {"name": "pop", "growth": "fast"}}, "growth 'fast'"),
+    "another method": ({"method": {"name": "crosel"}}, "networks would hold"),
+    "unknown method": ({"method": {"name": "magic"}}, "uses the method 'magic' of your own"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_forged_facts(case):
+    """One line that says what is wrong, and no memory for what is claimed."""
+    tensors, facts = tiny_parts()
+    changes, message = FORGED[case]
+    with LargestReal() as largest, pytest.raises(ValueError, match=message) as caught:
+        Model.of_parts(tensors, facts | changes)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert largest.elements <= 16
+
+
+@pytest.mark.parametrize("name", [*models._FACTS, "standardised"])
+def test_missing_facts(name):
+    tensors, facts = tiny_parts()
+    del facts[name]
+    if name == "standardised":
+        assert not Model.of_parts(tensors, facts).problem.standardised
+        return
+    with pytest.raises(ValueError, match=rf"facts lack '{name}': the model was written by another version"):
+        Model.of_parts(tensors, facts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k": 10**15}, None),
+        ({"k": -1}, "cannot be built .*negative"),
+        ({"k": 2**62}, "cannot be built"),
+        ({"k": 3.0}, None),
+        ({"warmup": 0}, "warmup is 0"),
+    ],
+    ids=str,
+)
+def test_settings_that_are_sizes(settings, message):
+    """VALEN's graph would have k entries per row; no model needs one to predict."""
+    model = train(Valen())
+    tensors, facts = model.parts()
+    facts["method"] |= settings
+    with LargestReal() as largest:
+        if message is None:
+            assert torch.equal(Model.of_parts(tensors, facts).predict(problem().X), model.predict(problem().X))
+        else:
+            with pytest.raises(ValueError, match=message):
+                Model.of_parts(tensors, facts)
+    assert largest.elements <= max(value.numel() for value in tensors.values())
+
+
+FORGED_TENSORS = {
+    "no kept": ({"kept": None}, "kept is missing"),
+    "kept of numbers": ({"kept": torch.ones(2, 3, 2)}, "kept has shape"),
+    "kept without runs": ({"kept": torch.ones(3, 2, dtype=torch.bool)}, "kept has shape"),
+    "no weights": ({"net.net.head.weight": None}, "networks would hold 8 numbers, but 4 were saved"),
+    "weights elsewhere": (
+        {"net.net.head.weight": None, "net.x": torch.ones(4)},
+        r"net\.net\.head\.weight is missing instead of having shape \(2, 1, 2\)",
+    ),
+    "complex weights": ({"net.net.head.weight": torch.ones(2, 1, 2, dtype=torch.cfloat)}, "has dtype torch.complex64"),
+    "turned weights": ({"net.net.head.weight": torch.ones(2, 2, 1)}, r"has shape \(2, 2, 1\)"),
+    "history of one run": ({"history.loss": torch.ones(3, 1, dtype=torch.double)}, r"history\.loss has shape \(3, 1\)"),
+    "history of texts": ({"history.loss": torch.ones(3, 2, dtype=torch.uint8)}, r"history\.loss has shape"),
+    "flat history": ({"history.loss": torch.ones(2, dtype=torch.double)}, r"history\.loss has shape"),
+    "shift alone": ({"shift": torch.ones(2, 1, 1)}, "shift and scale do not fit"),
+    "scaling of one run": ({"shift": torch.ones(1, 1, 1), "scale": torch.ones(1, 1, 1)}, "shift and scale do not fit"),
+    "scaling of two columns": (
+        {"shift": torch.ones(2, 1, 2), "scale": torch.ones(2, 1, 2)},
+        "shift and scale do not fit",
+    ),
+    "flat scaling": ({"shift": torch.ones(2), "scale": torch.ones(2)}, "shift and scale do not fit"),
+    "whole scaling": (
+        {"shift": torch.ones(2, 1, 1, dtype=torch.int64), "scale": torch.ones(2, 1, 1)},
+        "shift and scale do not fit",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORGED_TENSORS)
+def test_forged_tensors(case):
+    tensors, facts = tiny_parts()
+    changes, message = FORGED_TENSORS[case]
+    changed = {name: value for name, value in (tensors | changes).items() if value is not None}
+    with pytest.raises(ValueError, match=message) as caught:
+        Model.of_parts(changed, facts)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_of_ones_own_is_not_built_more_often_than_it_was_saved():
+    tensors, facts = train(net=small).parts()
+    built = []
+    forged = facts | {"seeds": list(range(5000))}
+    tensors["kept"] = torch.zeros(5000, 1, C, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"claims .* 5000 runs"):
+        Model.of_parts(tensors, forged, net=lambda: built.append(1) or small())
+    assert not built
+
+
+def test_parts_are_the_model():
+    """Facts are JSON, and what is made of the parts shares no weights with the model."""
+    model = train(Crosel(warmup=1), net="mlp")
+    tensors, facts = model.parts()
+    again = Model.of_parts(tensors, json.loads(json.dumps(facts)))
+    assert_same(model, again)
+    assert again.parts()[1] == facts
+    X = problem().X
+    before = again.predict(X)
+    with torch.no_grad():
+        for value in model.method.nets.parameters():
+            value.zero_()
+    assert torch.equal(again.predict(X), before)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_of_parts_is_lean(name):
+    """It holds its networks and nothing per row, and can still be changed to another device and saved."""
+    model = Model.of_parts(*train(METHODS[name](), net="mlp").parts())
+    assert model.method.state() == {}
+    assert all(not value.is_meta for value in models.network_tensors(model.method).values())
+    assert model.problem.X.shape == (0, D)
+    assert_same(Model.of_parts(*model.parts()), model)
+    assert_same(model.to("cpu"), model)
+
+
+def test_initial_weights_are_drawn_for_new_networks_only():
+    """Loaded ones would be overwritten."""
+    with LargestReal() as trained:
+        parts = train(net="mlp").parts()
+    with LargestReal() as loaded:
+        Model.of_parts(*parts)
+    assert "rand" in trained.operations
+    assert "rand" not in loaded.operations
+    assert "copy_" in loaded.operations
+
+
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
+def test_to_another_device(device):
+    """The model that is moved stays as it is."""
+    model = train(Own(3.0), net=small)
+    X = problem().X
+    before = model.predict(X)
+    moved = model.to(device)
+    assert_same(model, moved)
+    with torch.no_grad():
+        for value in moved.method.net.parameters():
+            value.zero_()
+    assert torch.equal(model.predict(X), before)
+    with pytest.raises(ValueError, match="nowhere"):
+        model.to("nowhere")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", METHODS)
+def test_from_and_to_cuda(name, tmp_path):
+    model, X = train(METHODS[name](), net="mlp", device="cuda"), problem().X
+    p = model.predict(X)
+    host = model.to("cpu")
+    assert host.problem.shift.device.type == "cpu"
+    assert torch.allclose(host.predict(X), p, atol=1e-3)
+    assert torch.equal(host.to("cuda").predict(X), p)
+    assert torch.equal(Model.of_parts(*model.parts()).predict(X), host.predict(X))
+    model.save(tmp_path)
+    assert torch.equal(Model.load(tmp_path).to("cuda").predict(X), p)
+
+
+def test_models_saved_with_hashed_names_load_and_are_replaced(tmp_path):
+    """As before there were folders that are written as a whole."""
+    model = train()
+    store.write(tmp_path, *model.parts(), stem="model")
+    assert_same(model, Model.load(tmp_path))
+    model.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
+    assert_same(model, Model.load(tmp_path))
 
 
 def test_no_model_there(tmp_path):

@@ -79,10 +79,17 @@ def test_bytes_are_compared_as_they_are():
     assert sorted(plan_of(images, rows(6)[1]).fold.tolist()) == [0, 0, 1, 1, 2, 2]
 
 
+def test_there_are_no_more_folds_than_rows():
+    with pytest.warns(UserWarning, match="folds is 5 but only 4 rows differ"):
+        plan = plan_of(*rows(4), folds=5)
+    assert plan.folds == 4
+    assert sorted(plan.fold.tolist()) == [0, 1, 2, 3]
+
+
 def test_refusals():
     X, S = rows(4)
-    with pytest.raises(ValueError, match="folds is 5 but only 4 rows differ"):
-        plan_of(X, S, folds=5)
+    with pytest.raises(ValueError, match="all 8 rows are the same"):
+        plan_of(X[[0] * 8], S[[0] * 8], folds=5)
     with pytest.raises(ValueError, match=r"validation_fraction is 0.01, which holds out 0 of 4"):
         plan_of(X, S, folds=1, fraction=0.01)
     with pytest.raises(ValueError, match="holds out 4 of 4"):

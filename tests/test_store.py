@@ -280,6 +280,203 @@ def test_unreadable_index(tmp_path, content):
         store.read(tmp_path)
 
 
+def listing(folder):
+    """Everything below a folder, hidden or not, with contents."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_a_folder_written_as_a_whole(tmp_path):
+    folder = tmp_path / "deep" / "mine"
+    store.write_folder(folder, *OLD, more={"findings.json": b"{}", "notes.txt": b"old"})
+    assert names(folder) == ["findings.json", "model.json", "model.safetensors", "notes.txt"]
+    assert_holds(folder, OLD, stem="model")
+    assert names(tmp_path / "deep") == ["mine"]
+    store.write_folder(folder, *NEW, more={"findings.json": b"[]"})  # notes.txt was ours: it goes
+    assert names(folder) == ["findings.json", "model.json", "model.safetensors"]
+    assert (folder / "findings.json").read_bytes() == b"[]"
+    assert_holds(folder, NEW, stem="model")
+    assert names(tmp_path / "deep") == ["mine"]
+    (tmp_path / "empty").mkdir(mode=0o750)
+    store.write_folder(str(tmp_path / "empty"), *OLD, stem="state")
+    assert names(tmp_path / "empty") == ["state.json", "state.safetensors"]
+    assert (tmp_path / "empty").stat().st_mode & 0o777 == 0o750
+    assert_holds(tmp_path / "empty", OLD)
+
+
+def test_a_pair_with_hashes_and_a_whole_folder_replace_each_other(tmp_path):
+    store.write(tmp_path, *OLD)
+    (tmp_path / "state-0123456789abcdef-0123456789abcdef.tmp").write_bytes(b"left by a killed writer")
+    store.write_folder(tmp_path, *NEW, stem="state")
+    assert names(tmp_path) == ["state.json", "state.safetensors"]
+    assert_holds(tmp_path, NEW)
+    store.write(tmp_path, *OLD)
+    assert_holds(tmp_path, OLD)
+
+
+def test_a_linked_folder_stays_a_link(tmp_path):
+    store.write_folder(tmp_path / "real", *OLD)
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    store.write_folder(tmp_path / "link", *NEW)
+    assert (tmp_path / "link").is_symlink()
+    assert_holds(tmp_path / "real", NEW, stem="model")
+
+
+@pytest.mark.parametrize("foreign", ["thesis.tex", "model.json.bak", "model-best.safetensors", "notes.txt", ".hidden"])
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_others_wrote_is_not_replaced(foreign, ours, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    if ours:
+        store.write_folder(folder, *OLD)
+    (folder / foreign).write_bytes(b"precious")
+    before = listing(tmp_path)
+    with pytest.raises(
+        ValueError, match=rf"mine holds '{foreign}', which would be lost; choose a new or an empty folder"
+    ):
+        store.write_folder(folder, *NEW)
+    assert listing(tmp_path) == before
+
+
+def test_a_folder_within_or_a_file_instead(tmp_path):
+    store.write_folder(tmp_path / "mine", *OLD)
+    (tmp_path / "mine" / "model-0123456789abcdef.safetensors").mkdir()
+    before = listing(tmp_path)
+    with pytest.raises(ValueError, match="which would be lost"):
+        store.write_folder(tmp_path / "mine", *NEW)
+    with pytest.raises(ValueError, match="is a file; choose another name"):
+        store.write_folder(tmp_path / "mine" / "model.json", *NEW)
+    with pytest.raises(OSError, match="Not a directory"):
+        store.write_folder(tmp_path / "mine" / "model.json" / "below", *NEW)
+    assert listing(tmp_path) == before
+
+
+def test_a_damaged_folder_can_be_replaced(tmp_path):
+    for content in (b"", b'{"more": 3}', b'{"more": [["notes.txt"]]}', b"[" * 10**5):
+        store.write_folder(tmp_path / "mine", *OLD)
+        (tmp_path / "mine" / "model.json").write_bytes(content)
+        store.write_folder(tmp_path / "mine", *NEW)
+        assert_holds(tmp_path / "mine", NEW, stem="model")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "model.json", "model.safetensors"])
+def test_further_files_have_names_of_their_own(name, tmp_path):
+    with pytest.raises(ValueError, match=r"stem is|more has"):
+        store.write_folder(tmp_path / "mine", *OLD, more={name: b""})
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("mkdir", 1),
+        *(("replace", call) for call in (1, 2, 3)),
+        *(("fsync", call) for call in range(1, 7)),
+        ("rename", 1),
+        ("rename", 2),
+    ],
+)
+def test_crash_leaves_the_old_folder_or_none(name, call, there, tmp_path, monkeypatch):
+    """And no other trace, be it the first or the second of the two renames that fails."""
+    folder = tmp_path / "new" / "mine"
+    if there:
+        store.write_folder(folder, *OLD, more={"notes.txt": b"old"})
+    elif (name, call) == ("rename", 2):
+        return  # there is a single one then
+    before = listing(tmp_path)
+    with monkeypatch.context() as patch:
+        crash_at(patch, name, call)
+        with pytest.raises(Crash):
+            store.write_folder(folder, *NEW, more={"notes.txt": b"new"})
+    assert listing(tmp_path) == before
+    store.write_folder(folder, *NEW)
+    assert_holds(folder, NEW, stem="model")
+
+
+def test_crash_after_the_new_folder_is_in_place(tmp_path, monkeypatch):
+    store.write_folder(tmp_path / "mine", *OLD)
+    with monkeypatch.context() as patch:
+        crash_at(patch, "fsync", 5)  # of the folder around it
+        with pytest.raises(Crash):
+            store.write_folder(tmp_path / "mine", *NEW)
+    assert names(tmp_path) == ["mine"]
+    assert_holds(tmp_path / "mine", NEW, stem="model")
+
+
+def test_nothing_is_written_of_what_cannot_be(tmp_path):
+    for tensors, facts in ((OLD[0], {"a": {1}}), ({"a": 3}, {}), (OLD[0], {"a": float("nan")})):
+        with pytest.raises(ValueError, match=r"JSON|dense"):
+            store.write_folder(tmp_path / "new" / "mine", tensors, facts)
+    assert names(tmp_path) == []
+
+
+def forge(folder, header, body=b"", length=None):
+    """Put a safetensors file with this header in place of the right one, with its sha256."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    data = (len(text) if length is None else length).to_bytes(8, "little") + text + body
+    tensor_file(folder).write_bytes(data)
+    edit_index(folder, sha256=hashlib.sha256(data).hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "length"),
+    [
+        ({"q": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}, b"abcd", None),
+        ({"q": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"abcd", None),
+        ({"q": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, b"abcd", None),
+        ({"q": {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]}}, b"", None),
+        ({"q": {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}}, b"", None),
+        ({"q": {"dtype": "F4", "shape": [8], "data_offsets": [0, 4]}}, b"abcd", None),
+        ({"q": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, b"abcd", None),
+        ({}, b"", 10**12),
+        ({}, b"", 2**64 - 1),
+        (b"[" * 10**5, b"", None),
+    ],
+)
+def test_forged_tensors(header, body, length, tmp_path):
+    """With the right sha256: one line, and no memory for what the header claims."""
+    store.write(tmp_path, *OLD)
+    forge(tmp_path, header, body, length)
+    with pytest.raises(ValueError, match="is no safetensors file that torch can read") as caught:
+        store.read(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"[" * 10**6, b'{"a":' * 10**5, b"9" * 10**5])
+def test_json_without_end(content, tmp_path):
+    store.write(tmp_path, *OLD)
+    (tmp_path / "state.json").write_bytes(content)
+    with pytest.raises(ValueError, match="is no JSON file"):
+        store.read(tmp_path)
+
+
+def test_too_much_json(tmp_path, monkeypatch):
+    """Neither read nor written."""
+    store.write(tmp_path, *OLD)
+    monkeypatch.setattr(store, "_MOST_JSON", 200)
+    assert_holds(tmp_path, OLD)
+    before = listing(tmp_path)
+    for write in (store.write, store.write_folder):
+        with pytest.raises(ValueError, match=r"facts are \d+ bytes of JSON, 200 at most; make long lists tensors"):
+            write(tmp_path, OLD[0], {"classes": list(range(100))}, stem="state")
+    assert listing(tmp_path) == before
+    (tmp_path / "state.json").write_bytes(b" " * 201)
+    with pytest.raises(ValueError, match="has 201 bytes, 200 at most are read"):
+        store.read(tmp_path)
+
+
+def test_facts_nested_without_end(tmp_path):
+    facts = {}
+    facts["again"] = facts
+    deep = []
+    for _ in range(10**5):
+        deep = [deep]
+    for wrong in (facts, {"deep": deep}):
+        with pytest.raises(ValueError, match="facts cannot be written as JSON"):
+            store.write(tmp_path, {}, wrong)
+    assert names(tmp_path) == []
+
+
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 

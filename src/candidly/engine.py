@@ -7,13 +7,11 @@ once per phase and replayed.
 
 import copy
 import dataclasses
-import signal
 import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +29,7 @@ from candidly.nets import Factory
 from candidly.optim import Adam, HostAdam, Optimiser, Sgd, schedule
 from candidly.problem import Problem
 from candidly.recipe import Recipe, find_recipe
+from candidly.stopping import Watch, check_held_out, interruptible
 
 _EAGER_STEPS = 3  # of each phase, before its step is captured
 _DROP_EVERY = 10  # epochs: denormals come slowly, and looking for them takes as long as two steps
@@ -38,6 +37,8 @@ _DROP_EVERY = 10  # epochs: denormals come slowly, and looking for them takes as
 
 class Training:
     """All that one stacked fit holds. `step` is the part that is captured; `fit` drives it."""
+
+    watch: Watch | None = None
 
     def __init__(self, problem: Problem, method: Method, cleaner: Cleaner, recipe: Recipe, net: str | Factory):
         self.cleaner, self.method, self.recipe = copy.copy(cleaner), copy.copy(method), recipe
@@ -134,7 +135,10 @@ class Training:
         self.method.epoch_end(self.epoch, self.sweep)
         if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
             _drop_denormals([p for one in self.optimisers.values() for p in (*one.parameters, *one.state().values())])
-        for name, value in (self._facts() | self.cleaner.facts()).items():  # left on the device: nothing waits for it
+        facts = self._facts() | self.cleaner.facts()
+        if self.watch is not None:
+            facts["covering_rate"] = self.watch.after_epoch(self.sweep)
+        for name, value in facts.items():  # left on the device: nothing waits for it
             self.history.setdefault(name, []).append(value.detach().to(torch.float64, copy=True))
         self.epoch, self.done, self.begun = self.epoch + 1, 0, False
 
@@ -165,7 +169,14 @@ class Training:
             found |= {f"optimiser.{net}.{name}": value for name, value in optimiser.state().items()}
         own = {"tick": self.batch.tick, "kept": self.batch.kept, "guess": self.batch.guess}
         own |= {"clock": self.clock, "loss": self.loss}
+        if self.watch is not None:
+            found |= {f"watch.{name}": value for name, value in self.watch.state().items()}
         return found | {f"engine.{name}": value for name, value in own.items()}
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to do: all epochs are done, or held-out rows say so."""
+        return self.epoch == self.recipe.epochs or (self.watch is not None and self.watch.over)
 
     def recorded(self) -> dict[str, Tensor]:
         """Return the record of every epoch, (epochs, R), on the CPU."""
@@ -173,6 +184,8 @@ class Training:
 
     def model(self, net: str | Factory) -> Model:
         """Return what was learned."""
+        if self.watch is not None:
+            self.watch.put_back()
         history = {name: value.numpy() for name, value in self.recorded().items()}
         kept = self.batch.kept.cpu()
         return Model(self.method, self.problem.without_rows(), net, self.recipe, describe(self.cleaner), history, kept)
@@ -189,7 +202,8 @@ class Training:
             return
         tensors, facts = store.read(folder)
         if facts["config"] != config:
-            changed = sorted(key for key in config if facts["config"].get(key) != config[key])
+            keys = config.keys() | facts["config"].keys()
+            changed = sorted(key for key in keys if facts["config"].get(key) != config.get(key))
             raise ValueError(
                 f"{folder} holds a checkpoint of another training (different: {', '.join(changed)}); "
                 "choose another folder or delete it"
@@ -218,6 +232,8 @@ def fit(
     every: int = 10,
     progress: bool | None = None,
     stop: threading.Event | None = None,
+    held_out: Sequence[Any] | None = None,
+    patience: int | None = None,
 ) -> Model:
     """Train a method, with or without a cleaner, on all runs of a problem.
 
@@ -248,6 +264,12 @@ def fit(
         Whether to show a bar over epochs; None does so on a terminal.
     stop : threading.Event, optional
         Once set, by another thread, training ends as by Ctrl-C: with a checkpoint and a KeyboardInterrupt.
+    held_out : sequence of index arrays, optional
+        For each run, rows that it does not train on. After every epoch the history records the `covering_rate` on
+        them: the share of rows whose most probable class is one of their candidates.
+    patience : int, optional
+        Stop once the covering rate, averaged over runs, has not exceeded its best for so many epochs. However training
+        ends, the model has the networks of the first epoch with the best rate; `kept` is the last epoch's.
 
     Returns
     -------
@@ -266,6 +288,7 @@ def fit(
     recipe = find_recipe(recipe)
     place = find_device(device)
     _check_arguments(method, cleaner, net, graph, every)
+    watched = check_held_out(held_out, patience, problem)
     if graph == "on" and place.type != "cuda":
         raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
     replay = graph != "off" and place.type == "cuda"
@@ -273,16 +296,20 @@ def fit(
     hidden = None if progress is None else not progress
     with training_on(place, deterministic):
         training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
+        if watched is not None:
+            training.watch = Watch(training.original, training.method, watched, patience)
         config: dict[str, Any] = {}
         if folder is not None:
             config = {"method": describe(method), "cleaner": describe(cleaner), "recipe": dataclasses.asdict(recipe)}
             nets = [describe(net), *map(repr, training.method.networks().values())]
             config |= {"net": nets, "problem": fingerprint(problem), "device": place.type}
+            if watched is not None:
+                config |= {"held_out": [describe(rows) for rows in watched], "patience": patience}
             training.resume(folder, config)
         bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden, leave=None)
         last = time.monotonic()
-        with bar, _interruptible(stop) as stopped:
-            while training.epoch < recipe.epochs:
+        with bar, interruptible(stop) as stopped:
+            while not training.over:
                 training.begin_epoch()
                 while training.done < training.steps and not stopped():
                     training.advance(replay)
@@ -290,12 +317,13 @@ def fit(
                     training.end_epoch()
                     last = last if bar.disable else _wait(place, last)
                     bar.update()
-                due = training.epoch == recipe.epochs or training.epoch % every == 0
+                due = training.over or training.epoch % every == 0
                 ending = stopped()
                 if folder is not None and (ending or due):
                     training.save(folder, config)
                 if ending:
                     raise KeyboardInterrupt
+            bar.total = training.epoch  # fewer than planned, perhaps
         return training.model(net)
 
 
@@ -345,27 +373,3 @@ def _wait(device: torch.device, last: float) -> float:
         torch.cuda.current_stream().synchronize()
         return time.monotonic()
     return last
-
-
-@contextmanager
-def _interruptible(stop: threading.Event | None) -> Iterator[Callable[[], bool]]:
-    """Say when to stop between steps: after a first Ctrl-C, where a second one interrupts at once, or by an event."""
-    received: list[int] = []
-
-    def stopped() -> bool:
-        return bool(received) or (stop is not None and stop.is_set())
-
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-
-    def note(number: int, frame: Any) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -269,7 +269,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         fold[index], member[index] = held_in.clamp_min(0), held_in >= 0
         p = torch.empty(len(S), len(S.classes))
         for rows, some in self._probabilities(X, plan.folds):
-            p[rows] = some[fold[rows], torch.arange(some.shape[1])]
+            p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
         sets = torch.from_numpy(S.matrix.copy())
         self.calibration_ = Calibration.of(p[index], sets[index], held_in, plan.folds)
         p_values = self.calibration_.own_p_values(p, sets, fold, member)
@@ -288,7 +288,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         for start in range(0, len(X), size):
             rows = slice(start, min(start + size, len(X)))
             block = X[np.arange(start, start + size).clip(max=len(X) - 1)]
-            p = self.model_.predict(block)[:, : rows.stop - start]
+            p = self.model_.predict(block)[:, : rows.stop - start].double()
             yield rows, p.unflatten(0, (-1, folds)).mean(0)
 
     def _by_fold(self, X: Any) -> Iterator[tuple[slice, Tensor]]:
@@ -299,7 +299,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each class, shape (n, C), averaged over all networks."""
-        p = np.concatenate([some.mean(0).double().numpy() for _, some in self._by_fold(X)])
+        p = np.concatenate([some.mean(0).numpy() for _, some in self._by_fold(X)])
         found: NDArray[np.float64] = p / p.sum(1, keepdims=True)
         return found
 
@@ -346,7 +346,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 "alpha or hold out more rows",
                 stacklevel=2,
             )
-        sets = [(self.calibration_.p_values(some, score) > alpha).numpy() for _, some in blocks]
+        sets = [(self.calibration_.p_values(some.float(), score) > alpha).numpy() for _, some in blocks]
         return np.concatenate(sets)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

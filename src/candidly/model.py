@@ -3,8 +3,11 @@
 import copy
 import dataclasses
 import hashlib
+import math
+import reprlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from torch import Tensor, nn
 from candidly import store
 from candidly.batches import Sweep, scaled
 from candidly.cleaning import Cleaner
+from candidly.device import find_device
+from candidly.labels import class_names
 from candidly.methods import METHODS, Supervised
 from candidly.methods.base import Method
 from candidly.nets import BuildNet, Factory, build
@@ -22,10 +27,18 @@ from candidly.problem import Problem, as_tensor, check_finite, stream
 from candidly.recipe import Recipe
 
 _KNOWN = METHODS | {"supervised": Supervised}
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.uint8, torch.half, torch.float, torch.double)}
+_DTYPES |= {"bfloat16": torch.bfloat16}
+_MOST_RUNS, _MOST_NUMBERS = 10_000, 2**31  # of a saved model, and of one row: what they cost is no part of the files
+_CHANGED = "the model was written by another version of candidly, or changed since; save it again"
 
 
-def builder(problem: Problem, net: str | Factory, half: bool = False) -> BuildNet:
-    """Return the function that a method builds its networks with; each one it builds has weights of its own."""
+def builder(problem: Problem, net: str | Factory, half: bool = False, room: int | None = None) -> BuildNet:
+    """Return the function that a method builds its networks with; each one it builds has weights of its own.
+
+    With `room`, networks are built to be filled with that many saved numbers: they get no initial weights, and no
+    memory before it is known that they are not larger.
+    """
     built = 0
 
     def build_net(
@@ -34,16 +47,30 @@ def builder(problem: Problem, net: str | Factory, half: bool = False) -> BuildNe
         nonlocal built
         generators = [stream(seed, "network", built + copy) for seed in problem.seeds for copy in range(copies)]
         built += copies
-        if name is None:
-            network = build(net, tuple(problem.X.shape[1:]), problem.num_classes, generators, features, half)
-        else:
-            network = build(name, (inputs,), outputs, generators)
+        own = name is None and callable(net)
+        with nullcontext() if room is None or own else torch.device("meta"):
+            if name is None:
+                network = build(net, tuple(problem.X.shape[1:]), problem.num_classes, generators, features, half)
+            else:
+                network = build(name, (inputs,), outputs, generators)
+        if room is not None:
+            return _fitting(network, problem, room)
         network = network.to(problem.X.device, problem.dtype)
-        if name is None and callable(net):
+        if own:
             _check_own(network, problem, copies)
         return network
 
     return build_net
+
+
+def _fitting(network: nn.Module, problem: Problem, room: int) -> nn.Module:
+    """Refuse a network that is larger than what was saved; a user's own stays where the user built it."""
+    needed = sum(value.numel() for value in network.state_dict().values())
+    if needed > room:
+        raise ValueError(f"the model's networks would hold {needed} numbers, but {room} were saved: {_CHANGED}")
+    network = network.to(problem.dtype)
+    unfilled = next(network.parameters()).is_meta and not problem.X.is_meta
+    return network.to_empty(device=problem.X.device) if unfilled else network
 
 
 def _check_own(network: nn.Module, problem: Problem, copies: int) -> None:
@@ -70,11 +97,13 @@ def network_tensors(method: Method) -> dict[str, Tensor]:
 
 
 def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], advice: str) -> None:
-    """Copy tensors by name, in place; their names and shapes must agree."""
+    """Copy tensors by name, in place; their names, shapes and types must agree."""
     for name, value in target.items():
         if name not in source or source[name].shape != value.shape:
             found = f"has shape {tuple(source[name].shape)}" if name in source else "is missing"
             raise ValueError(f"{name} {found} instead of having shape {tuple(value.shape)}: {advice}")
+        if source[name].dtype != value.dtype:
+            raise ValueError(f"{name} has dtype {source[name].dtype} instead of {value.dtype}: {advice}")
     for name, value in target.items():
         value.copy_(source[name])
 
@@ -128,7 +157,7 @@ class Model:
         The cleaner's name and settings.
     history : dict of arrays (epochs, R)
         loss, mean_candidates and share_changed; alpha and threshold with a conformal cleaner; accuracy and true_kept,
-        over the training rows and in training mode, when true labels were given.
+        over the training rows and in training mode, when true labels were given; covering_rate when rows were held out.
     kept : Tensor of bool (R, N, C)
         The candidates of each training row as the method last saw them; other rows keep their original ones.
     """
@@ -154,8 +183,18 @@ class Model:
         sweep = Sweep(dataclasses.replace(self.problem, X=rows.to(like.device)), self.method)
         return sweep(self.method.predict).cpu()
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model to a folder: one safetensors file and one JSON file."""
+    def to(self, device: str | torch.device) -> "Model":
+        """Return the same model with its networks on another device, where it will predict."""
+        place = find_device(device)
+        method = copy.copy(self.method)
+        for name, net in self.method.networks().items():
+            setattr(method, name, copy.deepcopy(net).to(place))
+        for name, value in self.method.state().items():
+            setattr(method, name, value.to(place))
+        return dataclasses.replace(self, method=method, problem=self.problem.to(place))
+
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return all that makes up the model: tensors by name, and facts in JSON types."""
         tensors = network_tensors(self.method) | {"kept": self.kept}
         tensors |= {f"history.{name}": torch.from_numpy(value) for name, value in self.history.items()}
         if self.problem.scale is not None and self.problem.shift is not None:
@@ -172,33 +211,174 @@ class Model:
             "dtype": str(self.problem.X.dtype).removeprefix("torch."),
             "standardised": self.problem.standardised,
         }
-        store.write(folder, tensors, facts, stem="model")
+        return tensors, facts
+
+    @classmethod
+    def of_parts(
+        cls,
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
+        net: Factory | None = None,
+        method: Method | None = None,
+    ) -> "Model":
+        """Make a model of what `parts` returned, on the CPU and without what its method stored per row.
+
+        Parameters
+        ----------
+        tensors, facts : mappings
+            They are trusted in nothing: whatever sizes they claim, no more memory is used than the tensors take.
+        net : callable, optional
+            Needed when the network was the user's own.
+        method : Method, optional
+            Needed when the method was the user's own.
+
+        Raises
+        ------
+        ValueError
+            If they are no model's parts, or `net` or `method` is needed.
+
+        Examples
+        --------
+        >>> from candidly import METHODS, Recipe, fit
+        >>> problem = Problem.of([[0.0], [1.0]], [[True, False], [False, True]])
+        >>> model = fit(problem, METHODS["proden"](), recipe=Recipe(epochs=1), net="linear", device="cpu")
+        >>> again = Model.of_parts(*model.parts())
+        >>> torch.equal(again.predict([[0.5]]), model.predict([[0.5]]))
+        True
+        """
+        _check_facts(facts)
+        if facts["own_net"] and net is None:
+            raise ValueError(f"this model uses the network {facts['net']!r} of your own; pass load(..., net=factory)")
+        network = facts["net"] if net is None else net
+        saved = {key: value for key, value in tensors.items() if key.startswith("net.")}
+        problem = _shapes(tensors, facts, len(saved) if callable(network) else _MOST_RUNS)
+        trained = _known(facts["method"]) if method is None else copy.copy(method)
+        room = sum(value.numel() for value in saved.values())
+        # A method of the library's own needs no memory to be set up: its networks are filled and the rest goes.
+        outline = problem.to(torch.device("meta")) if method is None else problem
+        try:
+            trained.setup(outline, builder(outline, network, room=room))
+        except RuntimeError as error:  # torch's, of sizes that are negative or whose product has too many digits
+            if method is not None or callable(network):
+                raise
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"networks of the model's sizes cannot be built ({reason}): {_CHANGED}") from None
+        for one in trained.networks().values():
+            if next(one.parameters()).is_meta:
+                one.to_empty(device="cpu")
+        advice = "the saved network is another one; pass the net it was trained with"
+        copy_tensors(saved, network_tensors(trained), advice)
+        for name in trained.state() if method is None else ():
+            delattr(trained, name)
+        history = {key[8:]: value.cpu().numpy() for key, value in tensors.items() if key.startswith("history.")}
+        recipe, kept = Recipe(**facts["recipe"]), tensors["kept"].cpu()
+        return cls(trained, problem.without_rows(), network, recipe, facts["cleaner"], history, kept)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to a folder of its own, which holds ``model.safetensors`` and ``model.json``."""
+        store.write_folder(folder, *self.parts())
 
     @classmethod
     def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> "Model":
         """Read a model; `net` and `method` are needed when they were the user's own."""
-        tensors, facts = store.read(folder, stem="model")
-        if facts["own_net"] and net is None:
-            raise ValueError(f"this model uses the network {facts['net']!r} of your own; pass load(..., net=factory)")
-        arguments = dict(facts["method"])
-        name = arguments.pop("name")
-        if method is None and name not in _KNOWN:
-            raise ValueError(f"this model uses the method {name!r} of your own; pass load(..., method=...)")
-        method = _KNOWN[name](**arguments) if method is None else copy.copy(method)
-        classes = tuple(facts["classes"])
-        X = torch.zeros(2, *facts["shape"], dtype=getattr(torch, facts["dtype"]))
-        S = torch.ones(2, len(classes), dtype=torch.bool)
-        seeds = tuple(facts["seeds"])
-        rows = (torch.arange(2),) * len(seeds)
-        scaling = {"shift": tensors.get("shift"), "scale": tensors.get("scale")}
-        standardised = facts.get("standardised", "scale" in tensors)  # older files hold no scaling but this
-        problem = Problem(X, S, rows, seeds, classes=classes, standardised=standardised, **scaling)
-        network = net if net is not None else facts["net"]
-        method.setup(problem, builder(problem, network))
-        saved = {key: value for key, value in tensors.items() if key.startswith("net.")}
-        copy_tensors(
-            saved, network_tensors(method), "the saved network is another one; pass the net it was trained with"
-        )
-        history = {key[8:]: value.numpy() for key, value in tensors.items() if key.startswith("history.")}
-        recipe = Recipe(**facts["recipe"])
-        return cls(method, problem.without_rows(), network, recipe, facts["cleaner"], history, tensors["kept"])
+        return cls.of_parts(*store.read(folder, stem="model"), net, method)
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+_FACTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "method": (lambda value: isinstance(value, dict) and isinstance(value.get("name"), str), "a name and settings"),
+    "net": (lambda value: isinstance(value, str), "a name"),
+    "own_net": (lambda value: isinstance(value, bool), "true or false"),
+    "recipe": (lambda value: isinstance(value, dict), "settings by name"),
+    "cleaner": (lambda value: isinstance(value, dict), "settings by name"),
+    "seeds": (
+        lambda value: isinstance(value, list) and 0 < len(value) <= _MOST_RUNS and all(_whole(one, 0) for one in value),
+        f"1 to {_MOST_RUNS} whole numbers",
+    ),
+    "classes": (
+        lambda value: isinstance(value, list) and all(isinstance(one, str | int | float) for one in value),
+        "a list of names",
+    ),
+    "shape": (
+        lambda value: isinstance(value, list) and all(_whole(one, 1) for one in value) and 0 < len(value) <= 8,
+        "1 to 8 whole numbers",
+    ),
+    "dtype": (lambda value: isinstance(value, str) and value in _DTYPES, f"one of {', '.join(_DTYPES)}"),
+}
+
+
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    for name, (right, wanted) in _FACTS.items():
+        if name not in facts:
+            raise ValueError(f"the model's facts lack {name!r}: {_CHANGED}")
+        if not right(facts[name]):
+            raise ValueError(f"the model's {name} is {reprlib.repr(facts[name])} instead of {wanted}: {_CHANGED}")
+    if not isinstance(facts.get("standardised", True), bool):
+        raise ValueError(f"the model's standardised is {facts['standardised']!r} instead of true or false: {_CHANGED}")
+    known = {field.name for field in dataclasses.fields(Recipe)}
+    unknown = sorted(set(facts["recipe"]) - known)
+    if unknown:
+        raise ValueError(f"the model's recipe has the unknown setting {unknown[0]!r}: {_CHANGED}")
+    if not isinstance(facts["recipe"].get("name", ""), str):
+        raise ValueError(f"the model's recipe is called {facts['recipe']['name']!r}, which is no text: {_CHANGED}")
+
+
+def _shapes(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], most_runs: int) -> Problem:
+    """Return a problem of two rows that the model could have been trained on."""
+    classes, seeds, shape = class_names(facts["classes"]), tuple(facts["seeds"]), tuple(facts["shape"])
+    runs, stored = len(seeds), sum(value.nbytes for value in tensors.values())
+    if math.prod(shape) > _MOST_NUMBERS or runs * len(classes) > stored or runs > most_runs:
+        sizes = f"rows of shape {shape}, {len(classes)} classes and {runs} runs"
+        raise ValueError(f"the model claims {sizes}, more than its {stored} bytes can hold: {_CHANGED}")
+    dtype = _DTYPES[facts["dtype"]]
+    X = torch.zeros((), dtype=dtype).expand(2, *shape)
+    S = torch.ones(2, len(classes), dtype=torch.bool)
+    problem = Problem(X, S, (torch.arange(2),) * runs, seeds, classes=classes)
+    scaling = [tensors[name].cpu() for name in ("shift", "scale") if name in tensors]
+    wanted = [value for value in scaling if value.dtype == problem.dtype and _broadcasts(value, (runs, 1, *shape))]
+    if len(scaling) == 1 or len(wanted) < len(scaling):
+        raise ValueError(f"the model's shift and scale do not fit rows of shape {shape} and {runs} runs: {_CHANGED}")
+    kept = tensors.get("kept", S)
+    if kept.dtype != torch.bool or kept.ndim != 3 or (kept.shape[0], kept.shape[2]) != (runs, len(classes)):
+        found = f"kept has shape {tuple(kept.shape)}" if "kept" in tensors else "kept is missing"
+        raise ValueError(f"{found}, but the model has {runs} runs and {len(classes)} classes: {_CHANGED}")
+    for name, value in tensors.items():
+        if name.startswith("history.") and (value.ndim != 2 or value.shape[1] != runs or value.dtype != torch.float64):
+            raise ValueError(f"{name} has shape {tuple(value.shape)}, but the model has {runs} runs: {_CHANGED}")
+    if not scaling:
+        return dataclasses.replace(problem, standardised=facts.get("standardised", False))
+    standardised = facts.get("standardised", True)  # older files hold no scaling but this
+    return dataclasses.replace(problem, shift=scaling[0], scale=scaling[1], standardised=standardised)
+
+
+def _broadcasts(value: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a scaling has a number for each run, and for the rest of a row or an axis of it."""
+    axes = zip(value.shape[2:], shape[2:], strict=False)
+    return value.ndim == len(shape) and value.shape[:2] == shape[:2] and all(n in (1, full) for n, full in axes)
+
+
+def _known(described: Mapping[str, Any]) -> Method:
+    """Return a method of the library by its name and settings."""
+    name = described["name"]
+    if name not in _KNOWN:
+        raise ValueError(f"this model uses the method {name!r} of your own; pass load(..., method=...)")
+    fields: tuple[Any, ...] = dataclasses.fields(_KNOWN[name])  # type: ignore[arg-type]
+    defaults = {field.name: field.default for field in fields}
+    settings = {key: value for key, value in described.items() if key != "name"}
+    for key, value in settings.items():
+        if key not in defaults or not _alike(value, defaults[key]):
+            raise ValueError(f"the method {name!r} has no setting {key}={reprlib.repr(value)}: {_CHANGED}")
+        if isinstance(defaults[key], int | float):
+            settings[key] = type(defaults[key])(value)
+    return _KNOWN[name](**settings)
+
+
+def _alike(value: Any, default: Any) -> bool:
+    """Whether a setting has its default's type; 3.0 is a whole number, too."""
+    if type(default) not in (int, float):
+        return type(value) is type(default)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) < 2**63 and (isinstance(default, float) or value == int(value))

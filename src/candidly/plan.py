@@ -1,5 +1,6 @@
 """Which rows train which network, and which are held out: folds over different rows, whatever order they come in."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,7 @@ def make_plan(
     copies : ndarray of int, shape (n,)
         How many times each row trains.
     folds : int
-        With 2 or more every row is held out in one of them.
+        With 2 or more every row is held out in one of them; fewer, with a warning, where fewer rows differ.
     fraction : float
         With one fold, the share of rows that is held out.
     rng : numpy.random.Generator
@@ -75,8 +76,11 @@ def make_plan(
     groups = int(group[-1]) + 1
     place = rng.permutation(groups)
     if folds > 1:
+        if groups < 2:
+            raise ValueError(f"all {len(index)} rows are the same, so none can be held out; add rows that differ")
         if groups < folds:
-            raise ValueError(f"folds is {folds} but only {groups} rows differ; use fewer folds or add rows")
+            warnings.warn(f"folds is {folds} but only {groups} rows differ; there will be {groups} folds", stacklevel=3)
+            folds = groups
         return Plan(index, (place % folds)[group], folds)
     held = round(fraction * groups)
     if fraction and not 0 < held < groups:

@@ -1,0 +1,236 @@
+"""Which settings the classifier should have by default: accuracy and time of methods, cleaning, recipes and ensembles.
+
+    python -m benchmarks.defaults --data DIR --out benchmarks/results/defaults.json
+    python -m benchmarks.defaults --page                    # the tables of docs/defaults.md from that file
+
+Every cell trains ten networks for each of five splits as one stacked fit, and is written to the file when it is done;
+those that are there are skipped. With `--minutes`, no cell is started after so many.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import platform
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from candidly import __version__, store
+from candidly.bench import sets
+from candidly.cleaning import Conformal
+from candidly.data.dataset import Dataset
+from candidly.data.protocols import PROTOCOLS, Rows
+from candidly.device import find_device
+from candidly.engine import fit
+from candidly.methods import METHODS
+from candidly.problem import Problem
+from candidly.recipe import Recipe
+
+PROTOCOL = PROTOCOLS["uai2025"]
+REAL, DIGITS = ("lost", "bird-song"), ("digits+instance-dependent-0.4", "digits+uniform-0.3")
+OTHERS = ("pop", "cc", "crosel")
+CLEANERS = {"none": None, "conformal": Conformal()}
+# Epochs and batch size. The published recipe is the first; the rest from the likely to the unlikely.
+RECIPES = [(200, None), (50, 64), (100, 64), (25, 64), (50, 16), (100, 16), (25, 16), (50, 256), (100, 256), (25, 256)]
+SEEDS, MEMBERS, FOLDS = 5, 10, 5
+NEXT_MEMBER = 1000  # member k of seed s trains with the seed s + 1000 k
+PAGE = Path("docs/defaults.md")
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One stacked fit: ten networks per seed, on the same rows or, with `folds`, each without a fifth of them."""
+
+    dataset: str
+    method: str
+    cleaner: str
+    epochs: int
+    batch: int | None
+    folds: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in the file."""
+        recipe = f"{self.epochs} epochs, batch {self.batch or 'auto'}"
+        return " | ".join([self.dataset, self.method, self.cleaner, recipe, "folds" if self.folds else "members"])
+
+
+def cells() -> Iterator[Cell]:
+    """All cells, the most important ones first."""
+    parts = [
+        (REAL, ("proden",), False),
+        (REAL, ("proden",), True),
+        (DIGITS, ("proden",), False),
+        (REAL, OTHERS, False),
+        (DIGITS, ("proden",), True),
+        (DIGITS, OTHERS, False),
+    ]
+    for datasets, methods, folds in parts:
+        for recipe in RECIPES:
+            for method in methods:
+                for dataset in datasets:
+                    for cleaner in CLEANERS:
+                        yield Cell(dataset, method, cleaner, *recipe, folds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What all cells share."""
+
+    data: str | None
+    device: str
+    seeds: int = SEEDS
+    shorter: int = 1  # divides epochs
+    kept: Path = Path("runs/defaults")  # candidate sets that were made
+
+
+def prepare(dataset: Dataset, splits: list[tuple[Rows, Rows]], folds: bool) -> Problem:
+    """Standardise over each split's training rows, whether a network sees them all or lacks a fold."""
+    runs = [(seed, member) for seed in range(len(splits)) for member in range(MEMBERS)]
+    problem = Problem.of(
+        dataset.X,
+        dataset.S,
+        rows=[splits[seed][0] for seed, _ in runs],
+        seeds=[seed + NEXT_MEMBER * member for seed, member in runs],
+        standardise=True,
+    )
+    if not folds:
+        return problem
+    shuffled = [np.random.default_rng(seed).permutation(train) for seed, (train, _) in enumerate(splits)]
+    left = [np.delete(shuffled[seed], np.s_[member % FOLDS :: FOLDS]) for seed, member in runs]
+    return dataclasses.replace(problem, rows=tuple(torch.from_numpy(np.sort(rows)) for rows in left))
+
+
+def accuracies(p: NDArray[Any], splits: list[tuple[Rows, Rows]], y: NDArray[Any]) -> dict[str, list[float]]:
+    """Test accuracy of each seed: of one network, of five and of ten whose probabilities are averaged."""
+    found: dict[str, list[float]] = {"one": [], "five": [], "ten": []}
+    for own, (_, test) in zip(p.reshape(len(splits), MEMBERS, *p.shape[1:]), splits, strict=True):
+        for name, size in (("one", 1), ("five", 5), ("ten", 10)):
+            groups = own[:, test].reshape(-1, size, len(test), p.shape[-1]).mean(1)
+            found[name].append(float((groups.argmax(-1) == y[test]).mean()))
+    return found
+
+
+@functools.cache
+def load(name: str, setting: Setting) -> Dataset:
+    """Load a dataset with its candidate sets, once."""
+    return PROTOCOL.prepare(sets.load(name, setting.kept, setting.data, device=setting.device))
+
+
+def measure(cell: Cell, setting: Setting) -> dict[str, Any]:
+    """Train and score one cell."""
+    dataset = load(cell.dataset, setting)
+    assert dataset.y is not None
+    splits = [PROTOCOL.rows(dataset, seed) for seed in range(setting.seeds)]
+    problem = prepare(dataset, splits, cell.folds)
+    recipe = Recipe("custom", max(1, cell.epochs // setting.shorter), cell.batch)
+    start = time.perf_counter()
+    model = fit(problem, METHODS[cell.method](), CLEANERS[cell.cleaner], recipe, device=setting.device, progress=False)
+    seconds = time.perf_counter() - start  # the history was read from the device: nothing is under way any more
+    found = accuracies(model.predict(dataset.X).numpy(), splits, dataset.y)
+    if cell.folds:
+        del found["one"]  # which lacks a fold, and no setting gives
+    return dataclasses.asdict(cell) | {"accuracy": found, "seconds": seconds, "networks": problem.runs}
+
+
+def run(setting: Setting, out: Path, minutes: float, chosen: list[Cell]) -> None:
+    """Measure what is not in the file yet."""
+    content = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"cells": {}}
+    facts = {"seeds": setting.seeds, "shorter": setting.shorter, "members": MEMBERS}
+    if content.get("setting", facts) != facts:
+        raise SystemExit(f"{out} holds results of other settings ({content['setting']}); choose another --out")
+    content = {"machine": machine(setting), "setting": facts, "cells": content["cells"]}
+    left = [cell for cell in chosen if cell.key not in content["cells"]]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    if left:
+        measure(dataclasses.replace(left[0], epochs=1), setting)  # what is done once must not count
+    for number, cell in enumerate(left):
+        if time.monotonic() - begun > 60 * minutes:
+            print(f"{minutes:g} minutes are over; {len(left) - number} of {len(chosen)} cells are left", flush=True)
+            return
+        content["cells"][cell.key] = found = measure(cell, setting)
+        store.replace(out, (json.dumps(content, indent=1) + "\n").encode())
+        scores = ", ".join(f"{name} {100 * np.mean(values):.2f}" for name, values in found["accuracy"].items())
+        print(f"{number + 1}/{len(left)} {cell.key}: {scores}; {found['seconds']:.1f} s", flush=True)
+
+
+def machine(setting: Setting) -> dict[str, Any]:
+    place = find_device(setting.device)
+    device = (
+        torch.cuda.get_device_name(place) if place.type == "cuda" else f"a CPU with {torch.get_num_threads()} threads"
+    )
+    return {"device": device, "python": platform.python_version(), "torch": torch.__version__, "candidly": __version__}
+
+
+def tables(content: dict[str, Any]) -> str:
+    """Return a table in Markdown for each dataset."""
+    found: dict[str, dict[tuple[str, str, int, str], dict[str, str]]] = {}
+    for cell in content["cells"].values():
+        row = (cell["method"], cell["cleaner"], -cell["epochs"], str(cell["batch"] or "auto"))
+        columns = found.setdefault(cell["dataset"], {}).setdefault(row, {})
+        for name, values in cell["accuracy"].items():
+            spread = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+            columns[f"{name}, folds" if cell["folds"] else name] = f"{100 * np.mean(values):.2f}{spread}"
+        if not cell["folds"]:
+            columns["seconds"] = f"{cell['seconds'] / cell['networks']:.2g}"
+    heads = {"one": "1 network", "five": "mean of 5", "ten": "mean of 10"}
+    heads |= {"five, folds": "5 folds", "ten, folds": "5 folds × 2", "seconds": "s per network"}
+    lines = [f"Measured on {content['machine']['device']}, torch {content['machine']['torch']}.", ""]
+    for dataset, rows in found.items():
+        lines += [f"### {dataset}", "", f"| method | cleaner | epochs | batch | {' | '.join(heads.values())} |"]
+        lines.append("|---" * (4 + len(heads)) + "|")
+        for (method, cleaner, epochs, batch), columns in sorted(rows.items(), key=_order):
+            values = " | ".join(columns.get(name, "") for name in heads)
+            lines.append(f"| {method} | {cleaner} | {-epochs} | {batch} | {values} |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _order(item: tuple[tuple[str, str, int, str], Any]) -> tuple[int, int, int, int]:
+    method, cleaner, epochs, batch = item[0]
+    return (
+        ["proden", *OTHERS].index(method),
+        list(CLEANERS).index(cleaner),
+        epochs,
+        0 if batch == "auto" else int(batch),
+    )
+
+
+def write_page(out: Path, page: Path = PAGE) -> None:
+    """Put the tables between the page's markers; its words stay."""
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    text = tables(json.loads(out.read_text(encoding="utf-8")))
+    store.replace(page, f"{before}{BEGIN}\n\n{text}\n\n{END}{after}".encode())
+
+
+def main() -> None:
+    """Measure, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="folder with the datasets' files")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/defaults.json"))
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after so many")
+    parser.add_argument(
+        "--quick", action="store_true", help="to try it out: lost, two seeds, a hundredth of the epochs"
+    )
+    parser.add_argument("--page", action="store_true", help="write docs/defaults.md and measure nothing")
+    args = parser.parse_args()
+    if args.page:
+        write_page(args.out)
+        return
+    chosen = [cell for cell in cells() if not args.quick or cell.dataset == "lost"]
+    setting = Setting(args.data, args.device, *((2, 100) if args.quick else ()))
+    run(setting, args.out, args.minutes, chosen)
+
+
+if __name__ == "__main__":
+    main()
