@@ -3,13 +3,14 @@
     python -m benchmarks.defaults --data DIR --out benchmarks/results/defaults.json
     python -m benchmarks.defaults --page                    # the tables of docs/defaults.md from that file
 
-Every cell trains ten networks for each of five splits as one stacked fit, and is written to the file when it is done;
+Every cell trains five networks for each of five splits as one stacked fit, and is written to the file when it is done;
 those that are there are skipped. With `--minutes`, no cell is started after so many.
 """
 
 import argparse
 import dataclasses
 import functools
+import itertools
 import json
 import platform
 import time
@@ -33,12 +34,12 @@ from candidly.problem import Problem
 from candidly.recipe import Recipe
 
 PROTOCOL = PROTOCOLS["uai2025"]
-REAL, DIGITS = ("lost", "bird-song"), ("digits+instance-dependent-0.4", "digits+uniform-0.3")
-OTHERS = ("pop", "cc", "crosel")
+DIGITS = ("digits+instance-dependent-0.4", "digits+uniform-0.3")
 CLEANERS = {"none": None, "conformal": Conformal()}
-# Epochs and batch size. The published recipe is the first; the rest from the likely to the unlikely.
-RECIPES = [(200, None), (50, 64), (100, 64), (25, 64), (50, 16), (100, 16), (25, 16), (50, 256), (100, 256), (25, 256)]
-SEEDS, MEMBERS, FOLDS = 5, 10, 5
+PUBLISHED, MIDDLE, SHORT = (200, 16), (50, 16), (25, 16)  # epochs and batch size
+MIDDLE_LARGE, SHORT_LARGE = (50, 64), (25, 64)
+INPUTS = {"z": (0.0, 1.0), "unit": (4.0, 0.125)}  # networks see (z + shift) · scale of a standardised z
+SEEDS, MEMBERS = 5, 5
 NEXT_MEMBER = 1000  # member k of seed s trains with the seed s + 1000 k
 PAGE = Path("docs/defaults.md")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
@@ -46,38 +47,46 @@ BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One stacked fit: ten networks per seed, on the same rows or, with `folds`, each without a fifth of them."""
+    """One stacked fit: five networks per seed, on the same rows or, with `folds`, each without a fifth of them."""
 
     dataset: str
     method: str
     cleaner: str
     epochs: int
-    batch: int | None
+    batch: int
+    inputs: str = "unit"
     folds: bool = False
 
     @property
     def key(self) -> str:
         """Its name in the file."""
-        recipe = f"{self.epochs} epochs, batch {self.batch or 'auto'}"
-        return " | ".join([self.dataset, self.method, self.cleaner, recipe, "folds" if self.folds else "members"])
+        recipe = f"{self.epochs} epochs, batch {self.batch}"
+        kind = "folds" if self.folds else "members"
+        return " | ".join([self.dataset, self.method, self.cleaner, recipe, self.inputs, kind])
 
 
 def cells() -> Iterator[Cell]:
     """All cells, the most important ones first."""
+    both = (False, True)
     parts = [
-        (REAL, ("proden",), False),
-        (REAL, ("proden",), True),
-        (DIGITS, ("proden",), False),
-        (REAL, OTHERS, False),
-        (DIGITS, ("proden",), True),
-        (DIGITS, OTHERS, False),
+        (("lost",), ("proden",), (MIDDLE,), INPUTS, (False,)),
+        (("lost",), ("proden",), (MIDDLE,), ("unit",), (True,)),
+        (("lost",), ("proden",), (SHORT, MIDDLE_LARGE, SHORT_LARGE), ("unit",), (False,)),
+        (("bird-song",), ("proden",), (SHORT_LARGE,), INPUTS, (False,)),
+        (("bird-song",), ("proden",), (SHORT,), ("unit",), both),
+        (DIGITS, ("proden",), (SHORT,), INPUTS, (False,)),
+        (DIGITS, ("proden",), (SHORT,), ("unit",), (True,)),
+        (("lost",), ("cc", "pop"), (MIDDLE,), ("unit",), (False,)),
+        (("bird-song",), ("cc", "pop"), (SHORT,), ("unit",), (False,)),
+        (("bird-song",), ("proden",), (MIDDLE, MIDDLE_LARGE), ("unit",), (False,)),
+        (("lost",), ("crosel",), (MIDDLE,), ("unit",), (False,)),
+        (("lost",), ("proden",), (PUBLISHED,), ("unit",), (False,)),
+        (("bird-song",), ("crosel",), (SHORT,), ("unit",), (False,)),
     ]
-    for datasets, methods, folds in parts:
-        for recipe in RECIPES:
-            for method in methods:
-                for dataset in datasets:
-                    for cleaner in CLEANERS:
-                        yield Cell(dataset, method, cleaner, *recipe, folds)
+    for datasets, methods, recipes, inputs, folds in parts:
+        for one in itertools.product(datasets, methods, recipes, inputs, folds, CLEANERS):
+            dataset, method, recipe, seen, fold, cleaner = one
+            yield Cell(dataset, method, cleaner, *recipe, seen, fold)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +100,7 @@ class Setting:
     kept: Path = Path("runs/defaults")  # candidate sets that were made
 
 
-def prepare(dataset: Dataset, splits: list[tuple[Rows, Rows]], folds: bool) -> Problem:
+def prepare(dataset: Dataset, splits: list[tuple[Rows, Rows]], inputs: str, folds: bool) -> Problem:
     """Standardise over each split's training rows, whether a network sees them all or lacks a fold."""
     runs = [(seed, member) for seed in range(len(splits)) for member in range(MEMBERS)]
     problem = Problem.of(
@@ -101,18 +110,22 @@ def prepare(dataset: Dataset, splits: list[tuple[Rows, Rows]], folds: bool) -> P
         seeds=[seed + NEXT_MEMBER * member for seed, member in runs],
         standardise=True,
     )
+    assert problem.shift is not None
+    assert problem.scale is not None
+    shift, scale = INPUTS[inputs]
+    problem = dataclasses.replace(problem, shift=problem.shift - shift / problem.scale, scale=problem.scale * scale)
     if not folds:
         return problem
     shuffled = [np.random.default_rng(seed).permutation(train) for seed, (train, _) in enumerate(splits)]
-    left = [np.delete(shuffled[seed], np.s_[member % FOLDS :: FOLDS]) for seed, member in runs]
+    left = [np.delete(shuffled[seed], np.s_[member::MEMBERS]) for seed, member in runs]
     return dataclasses.replace(problem, rows=tuple(torch.from_numpy(np.sort(rows)) for rows in left))
 
 
 def accuracies(p: NDArray[Any], splits: list[tuple[Rows, Rows]], y: NDArray[Any]) -> dict[str, list[float]]:
-    """Test accuracy of each seed: of one network, of five and of ten whose probabilities are averaged."""
-    found: dict[str, list[float]] = {"one": [], "five": [], "ten": []}
+    """Test accuracy of each seed: of one network, and of five whose probabilities are averaged."""
+    found: dict[str, list[float]] = {"one": [], "five": []}
     for own, (_, test) in zip(p.reshape(len(splits), MEMBERS, *p.shape[1:]), splits, strict=True):
-        for name, size in (("one", 1), ("five", 5), ("ten", 10)):
+        for name, size in (("one", 1), ("five", MEMBERS)):
             groups = own[:, test].reshape(-1, size, len(test), p.shape[-1]).mean(1)
             found[name].append(float((groups.argmax(-1) == y[test]).mean()))
     return found
@@ -129,7 +142,7 @@ def measure(cell: Cell, setting: Setting) -> dict[str, Any]:
     dataset = load(cell.dataset, setting)
     assert dataset.y is not None
     splits = [PROTOCOL.rows(dataset, seed) for seed in range(setting.seeds)]
-    problem = prepare(dataset, splits, cell.folds)
+    problem = prepare(dataset, splits, cell.inputs, cell.folds)
     recipe = Recipe("custom", max(1, cell.epochs // setting.shorter), cell.batch)
     start = time.perf_counter()
     model = fit(problem, METHODS[cell.method](), CLEANERS[cell.cleaner], recipe, device=setting.device, progress=False)
@@ -172,36 +185,34 @@ def machine(setting: Setting) -> dict[str, Any]:
 
 def tables(content: dict[str, Any]) -> str:
     """Return a table in Markdown for each dataset."""
-    found: dict[str, dict[tuple[str, str, int, str], dict[str, str]]] = {}
+    found: dict[str, dict[tuple[str, str, str, int, int], dict[str, str]]] = {}
     for cell in content["cells"].values():
-        row = (cell["method"], cell["cleaner"], -cell["epochs"], str(cell["batch"] or "auto"))
+        row = (cell["method"], cell["inputs"], cell["cleaner"], -cell["epochs"], cell["batch"])
         columns = found.setdefault(cell["dataset"], {}).setdefault(row, {})
         for name, values in cell["accuracy"].items():
             spread = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
             columns[f"{name}, folds" if cell["folds"] else name] = f"{100 * np.mean(values):.2f}{spread}"
         if not cell["folds"]:
             columns["seconds"] = f"{cell['seconds'] / cell['networks']:.2g}"
-    heads = {"one": "1 network", "five": "mean of 5", "ten": "mean of 10"}
-    heads |= {"five, folds": "5 folds", "ten, folds": "5 folds × 2", "seconds": "s per network"}
+    heads = {"one": "1 network", "five": "mean of 5", "five, folds": "5 folds", "seconds": "s per network"}
     lines = [f"Measured on {content['machine']['device']}, torch {content['machine']['torch']}.", ""]
     for dataset, rows in found.items():
-        lines += [f"### {dataset}", "", f"| method | cleaner | epochs | batch | {' | '.join(heads.values())} |"]
-        lines.append("|---" * (4 + len(heads)) + "|")
-        for (method, cleaner, epochs, batch), columns in sorted(rows.items(), key=_order):
+        lines += [
+            f"### {dataset}",
+            "",
+            f"| method | inputs | cleaner | epochs | batch | {' | '.join(heads.values())} |",
+        ]
+        lines.append("|---" * (5 + len(heads)) + "|")
+        for (method, inputs, cleaner, epochs, batch), columns in sorted(rows.items(), key=_order):
             values = " | ".join(columns.get(name, "") for name in heads)
-            lines.append(f"| {method} | {cleaner} | {-epochs} | {batch} | {values} |")
+            lines.append(f"| {method} | {inputs} | {cleaner} | {-epochs} | {batch} | {values} |")
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
-def _order(item: tuple[tuple[str, str, int, str], Any]) -> tuple[int, int, int, int]:
-    method, cleaner, epochs, batch = item[0]
-    return (
-        ["proden", *OTHERS].index(method),
-        list(CLEANERS).index(cleaner),
-        epochs,
-        0 if batch == "auto" else int(batch),
-    )
+def _order(item: tuple[tuple[str, str, str, int, int], Any]) -> tuple[Any, ...]:
+    method, inputs, cleaner, epochs, batch = item[0]
+    return list(METHODS).index(method), -len(inputs), list(CLEANERS).index(cleaner), epochs, batch
 
 
 def write_page(out: Path, page: Path = PAGE) -> None:

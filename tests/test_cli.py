@@ -1,5 +1,10 @@
 import dataclasses
+import os
 import re
+import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -130,3 +135,95 @@ def test_datasets(capsys, tmp_path, monkeypatch):
     assert "1797 rows" in out
     assert "licence: " in out
     assert "soccer.mat was not found" in refused(capsys, "datasets", "soccer")
+
+
+def ends_with(capsys, *arguments):
+    """Return the exit status of a command, and what it prints on standard error."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(list(arguments))
+    return stop.value.code, capsys.readouterr().err
+
+
+def raising(monkeypatch, error):
+    """Let a command raise an error."""
+
+    def run(*arguments):
+        raise error
+
+    monkeypatch.setattr("candidly.demo.run", run)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["fit"], ["fit", "t.csv"], ["clean", "t.csv"], ["predict", "model"], ["fit", "--folds", "two"]]
+)
+def test_wrong_usage_ends_with_2(capsys, arguments):
+    status, text = ends_with(capsys, *arguments)
+    assert status == 2
+    assert "--help" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (ValueError("wrong\nin two lines \x1b[31m\u202e"), 1, r"candidly: wrong in two lines \x1b[31m\u202e"),
+        (OSError(28, "No space left on device"), 1, "candidly: [Errno 28] No space left on device"),
+        (MemoryError("Unable to allocate 7 TiB"), 1, "candidly: Unable to allocate 7 TiB"),
+        (MemoryError(), 1, "candidly: MemoryError"),
+        (ModuleNotFoundError("install it"), 1, "candidly: install it"),
+        (KeyboardInterrupt(), 130, "candidly: interrupted; the same command goes on where runs are kept"),
+    ],
+)
+def test_errors_are_one_line(capsys, monkeypatch, error, status, text):
+    raising(monkeypatch, error)
+    assert ends_with(capsys, "demo") == (status, f"{text}\n")
+
+
+def test_a_long_error_keeps_its_advice(capsys, monkeypatch):
+    raising(monkeypatch, ValueError(f"row 3 holds {'x' * 10**6}; correct it"))
+    _, text = ends_with(capsys, "demo")
+    assert len(text) < 3000
+    assert text.startswith("candidly: row 3 holds xxx")
+    assert text.endswith("xxx; correct it\n")
+
+
+def test_faults_of_the_library_are_not_hidden(monkeypatch):
+    raising(monkeypatch, TypeError("a bug"))
+    with pytest.raises(TypeError, match="a bug"):
+        cli.main(["demo"])
+
+
+def test_signals_are_handled_as_before_afterwards(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    cli.main(["methods"])
+    assert signal.getsignal(signal.SIGTERM) is before
+    thread = threading.Thread(target=cli.main, args=(["methods"],))  # where no signal can be handled
+    thread.start()
+    thread.join()
+    assert len(capsys.readouterr().out.splitlines()) == 2 * len(METHODS)
+
+
+TERMINATED = """
+import os, signal, sys
+import pyarrow as pa
+from candidly import cli, demo
+from candidly.data import files
+
+def run(*arguments):
+    real = os.fsync
+    os.fsync = lambda handle: (real(handle), os.kill(os.getpid(), getattr(signal, sys.argv[2])))
+    files.write(pa.table({"a": [1]}), sys.argv[1])
+
+demo.run = run
+cli.main(["demo"])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system has other signals")
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
+def test_a_process_that_is_told_to_end_leaves_no_temporary_file(tmp_path, name, status):
+    (tmp_path / "old.csv").write_text("old")
+    command = [sys.executable, "-c", TERMINATED, str(tmp_path / "old.csv"), name]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["old.csv"]
+    assert (tmp_path / "old.csv").read_text() == "old"

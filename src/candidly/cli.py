@@ -1,9 +1,12 @@
 """The command line: parse, import late, call the library, print."""
 
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,12 +14,24 @@ from typing import Annotated, Any, Literal
 import tyro
 
 import candidly
+from candidly.options import (
+    Column,
+    Columns,
+    File,
+    Flag,
+    Number,
+    Reading,
+    Share,
+    Telling,
+    Text,
+    Training,
+    Voting,
+    visible,
+)
 
 app = tyro.extras.SubcommandApp()
-Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
-Number = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
-File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
+_LONGEST = 2000  # characters of a message
+Inline = tyro.conf.arg(name="")  # options of a group, without its name in front
 
 
 @app.command
@@ -181,10 +196,115 @@ def table(
         tables.insert(into, text)
 
 
+@app.command
+def fit(
+    table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE", help_behavior_hint="")],
+    *,
+    candidates: Annotated[str, tyro.conf.arg(metavar="COLUMN")],
+    out: Path,
+    report: File = None,
+    reading: Annotated[Reading, Inline],
+    training: Annotated[Training, Inline],
+    telling: Annotated[Telling, Inline],
+) -> None:
+    """Train a model on a table whose rows have candidates, and save it.
+
+    Columns that no option names are features: numbers, dates and text, also with gaps.
+
+    Args:
+        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
+        candidates: The column of candidates: text such as cat|dog, or lists.
+        out: The folder for the model.
+        report: Also write a page on what was found (.html).
+    """
+    from candidly import commands
+
+    commands.fit(table, candidates, out, report, reading, training, telling)
+
+
+@app.command
+def clean(
+    table: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TABLE]", help_behavior_hint="")] = None,
+    *,
+    candidates: Column = None,
+    out: str,
+    report: File = None,
+    voting: Annotated[Voting, Inline],
+    reading: Annotated[Reading, Inline],
+    training: Annotated[Training, Inline],
+    telling: Annotated[Telling, Inline],
+) -> None:
+    """Remove unlikely candidates from a table's rows, or from what annotators voted for.
+
+    Each row is scored by networks that did not train on it. The result has one line per row: its id, candidates, which
+    of them were kept and removed, the predicted class with its confidence, and the p-values of what was removed.
+
+    Args:
+        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
+        candidates: The column of candidates: text such as cat|dog, or lists.
+        out: The table to write, in one of these formats, or - for standard output.
+        report: Also write a page on what was found (.html).
+    """
+    from candidly import commands
+
+    commands.clean(table, candidates, out, report, voting, reading, training, telling)
+
+
+@app.command
+def predict(
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help_behavior_hint="")],
+    table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE", help_behavior_hint="")],
+    *,
+    out: str,
+    alpha: Share = None,
+    id: Column = None,
+    drop: Columns = None,
+    separator: str = "|",
+    delimiter: Text = None,
+    telling: Annotated[Telling, Inline],
+) -> None:
+    """Predict the classes of new rows with a model.
+
+    Args:
+        model: The folder that `candidly fit` wrote.
+        table: The rows, with the columns that the model was trained on. Columns of ids, candidates and labels that it
+            had beside them may be there too.
+        out: The table to write: ids, predicted class, confidence. A file, or - for standard output.
+        alpha: Also write prediction sets: the classes whose p-value is more than this.
+        id: The column that names the rows (default: the one of the training rows, if it is there).
+        drop: Columns to leave out, with commas between them.
+        separator: What stands between names in a cell of CSV.
+        delimiter: What stands between the columns of CSV (default: a comma, and a tab in .tsv files).
+    """
+    from candidly import commands
+
+    commands.predict(
+        model, table, out, alpha=alpha, id=id, drop=drop, separator=separator, delimiter=delimiter, telling=telling
+    )
+
+
+@app.command
+def report(
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help_behavior_hint="")],
+    *,
+    out: Path,
+    telling: Annotated[Telling, Inline],
+) -> None:
+    """Write the page on a model again.
+
+    Args:
+        model: The folder that `candidly fit` wrote.
+        out: The page to write (.html).
+    """
+    from candidly import commands
+
+    commands.report(model, out, telling)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line on `argv`, by default the process's own arguments."""
     description = f"candidly {candidly.__version__}: learning from ambiguous labels."
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _tidy_end():
         warnings.showwarning = _show
         try:
             status = app.cli(prog="candidly", description=description, args=argv)
@@ -194,12 +314,31 @@ def main(argv: Sequence[str] | None = None) -> None:
         except KeyboardInterrupt:
             print("candidly: interrupted; the same command goes on where runs are kept", file=sys.stderr)
             status = 130
-        except (ImportError, OSError, ValueError) as error:
-            sys.exit(f"candidly: {error}")
+        except (ImportError, MemoryError, OSError, ValueError) as error:
+            _show(str(error) or type(error).__name__)
+            status = 1
     if status:
         sys.exit(status)
 
 
+@contextmanager
+def _tidy_end() -> Iterator[None]:
+    """Let a process that is told to end remove its temporary files first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, lambda number, frame: sys.exit(128 + number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _show(message: Warning | str, *place: Any, **more: Any) -> None:
-    """Show a warning without the line of code that it comes from."""
-    print(f"candidly: {message}", file=sys.stderr)
+    """Show a warning or an error in one line, without the line of code that it comes from."""
+    text = visible(" ".join(str(message).splitlines()))
+    if len(text) > _LONGEST:  # a cell that holds a book; what to do about it is said at the end
+        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+    print(f"candidly: {text}", file=sys.stderr)

@@ -163,7 +163,7 @@ def _run_checks() -> dict[str, Check]:
         **dict.fromkeys(("words", "features"), lines),
         "seconds": number,
         "settings": mapping(_check_setting, _MOST_LINES),
-        "history": mapping(curve, len(HISTORY)),
+        "history": mapping(curve, _MOST_LINES),
     }
 
 

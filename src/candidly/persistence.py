@@ -81,7 +81,8 @@ def fingerprint(X: np.ndarray[Any, Any], S: Candidates) -> str:
 
 def as_array(names: tuple[Any, ...]) -> np.ndarray[Any, Any]:
     """Return class names as an array, of objects only where they are of several types or of none that arrays have."""
-    if len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float):
+    plain = len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float)
+    if plain and not any(isinstance(name, str) and name.endswith("\0") for name in names):  # which arrays of text drop
         return np.array(names)
     array = np.empty(len(names), dtype=object)
     array[:] = names
@@ -114,4 +115,7 @@ def _made(settings: Mapping[str, Any]) -> Any:
     """Make a method or cleaner from its description; None where it is one of the user's own."""
     arguments = dict(settings)
     kind = {**METHODS, **CLEANERS}.get(arguments.pop("name", ""))
-    return None if kind is None else kind(**arguments)
+    try:
+        return None if kind is None else kind(**arguments)
+    except TypeError as error:
+        raise ValueError(f"the model's parameters are those of another version of candidly ({error})") from None

@@ -18,6 +18,8 @@ _SETTINGS = ("method", "cleaner", "net", "members", "folds", "alpha", "max_epoch
 
 def summarise(estimator: Any, title: str, ids: Sequence[Any] | None, y_true: Sequence[Any] | None) -> Findings:
     """Summarise a fitted `candidly.PartialLabelClassifier`; its method `findings` explains the arguments."""
+    if not hasattr(estimator, "original_"):
+        raise ValueError("a loaded model has no training rows to report on; candidly report shows what was saved")
     S, kept = estimator.original_, estimator.candidates_
     column = {name: j for j, name in enumerate(S.classes)}
     labels = None if y_true is None else np.array([column.get(_plain(name), -1) for name in y_true], np.intp)

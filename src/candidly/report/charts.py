@@ -1,0 +1,303 @@
+"""Charts as SVG, written from numbers: pure functions from facts to text.
+
+Colours and fonts are the page's: elements carry classes, never colours. Every text is escaped here.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+from candidly.findings import Bin, Curve
+from candidly.report.texts import cut, percent, rounded, whole, width
+
+LEVELS = 5  # shades of a heat map
+_MOST_GROUPS = 24  # of bars
+_SMALLEST, _LARGEST = 1e-100, 1e100  # of what a scale can tell apart and hold
+_LETTER = 6.7  # pixels, the widest that common fonts need for a letter at the size of labels
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear map from values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Return the place of a value."""
+        return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
+
+
+def bars(before: Sequence[int], after: Sequence[int]) -> str:
+    """Draw how many rows have 1, 2, … candidates, before and after cleaning."""
+    groups = group_sizes(before, after)
+    step = min(56.0, max(28.0, 640 / len(groups)))
+    left, top, height = 62, 28, 210
+    right = left + step * len(groups)
+    y = Scale(0, max(1, *(max(counts) for _, *counts in groups)), top + height, top)
+    marks = [_text(left - 8, top - 14, "rows", "axis", anchor="end")]
+    marks += _grid(y, ticks(0, y.high, whole_numbers=True), left, right)
+    for i, (label, *counts) in enumerate(groups):
+        middle = left + step * (i + 0.5)
+        for number, kind, x in zip(counts, ("before", "after"), (middle - 0.38 * step, middle), strict=True):
+            hint = _title(f"{label} candidate{'s' * (label != '1')}, {kind}: {whole(number)} rows")
+            size = {"x": x, "y": y(number), "width": 0.38 * step, "height": y.start - y(number)}
+            marks.append(_element("rect", hint, class_=kind, **size))
+        marks.append(_text(middle, y.start + 16, label, "tick", anchor="middle"))
+    marks.append(_text((left + right) / 2, y.start + 36, "candidates in a row", "axis", anchor="middle"))
+    words = (
+        f"Single candidates: {whole(before[0])} rows before, {whole(after[0])} after. Sizes go up to {groups[-1][0]}."
+    )
+    return _chart("sizes", right + 14, y.start + 46, "Rows by number of candidates, before and after", words, marks)
+
+
+def group_sizes(before: Sequence[int], after: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Return a label and both counts for each size up to the largest, in ranges where there are many sizes.
+
+    Examples
+    --------
+    >>> group_sizes([1, 2, 0], [3, 0, 0])
+    [('1', 1, 3), ('2', 2, 0)]
+    >>> group_sizes([0] * 99 + [7], [7] + [0] * 99)[:2]
+    [('1', 0, 7), ('2–6', 0, 0)]
+    """
+    last = max((size for size, counts in enumerate(zip(before, after, strict=True), 1) if any(counts)), default=1)
+    step = math.ceil((last - 1) / (_MOST_GROUPS - 1)) or 1
+    ends = [0, *range(1, last, step), last]
+    return [
+        (str(end) if end == start + 1 else f"{start + 1}–{end}", sum(before[start:end]), sum(after[start:end]))
+        for start, end in pairwise(ends)
+        if end > start
+    ]
+
+
+def curve(name: str, label: str, values: Curve, epochs: int) -> str:
+    """Draw a quantity by epoch: its mean as a line in a band from its lowest to its highest value."""
+    mean, low, high = (list(map(_drawable, part)) for part in (values["mean"], values["low"], values["high"]))
+    known = [value for value in (*mean, *low, *high) if value is not None] or [0.0]
+    steps = ticks(min(known), max(known))
+    x, y = Scale(1, max(2, epochs), 58, 326), Scale(min(*known, *steps), max(*known, *steps), 150, 12)
+    marks = _grid(y, steps, x.start, x.end)
+    for epoch in sorted({1, *ticks(1, x.high, whole_numbers=True)} & {*range(1, epochs + 1)}):
+        marks.append(_text(x(epoch), y.start + 16, whole(int(epoch)), "tick", anchor="middle"))
+    marks.append(_text((x.start + x.end) / 2, y.start + 33, "epoch", "axis", anchor="middle"))
+    for run in _runs(low, high):
+        edge = [(x(e), y(b)) for e, _, b in run] + [(x(e), y(a)) for e, a, _ in reversed(run)]
+        marks.append(_element("polygon", class_="band", points=_points(edge)))
+    for run in _runs(mean):
+        if len(run) == 1:
+            marks.append(_element("circle", class_="dot", cx=x(run[0][0]), cy=y(run[0][1]), r=2.5))
+        else:
+            marks.append(_element("polyline", class_="line", points=_points((x(e), y(v)) for e, v in run)))
+    return _chart(f"curve-{name}", 340, y.start + 42, f"{label} by epoch", describe_curve(values), marks)
+
+
+def describe_curve(values: Curve) -> str:
+    """Say where a curve begins and ends.
+
+    Examples
+    --------
+    >>> describe_curve({"mean": [2.5, 1.25, 0.5], "low": [2, 1, 0], "high": [3, 2, 1]})
+    '2.5 → 0.5'
+    """
+    known = [value for value in map(_drawable, values["mean"]) if value is not None]
+    return f"{rounded(known[0])} → {rounded(known[-1])}" if known else "not recorded"
+
+
+def heat_map(name: str, label: str, names: Sequence[str], counts: Sequence[Sequence[int]], hints: Sequence[str]) -> str:
+    """Draw a square of counts with the classes on both sides; `hints` has the text of each cell, row by row.
+
+    Where the name is "together" the diagonal counts something else, and gets no shade.
+    """
+    number, most = len(names), _largest(name, counts)
+    cell = 34 if number <= 10 else 27 if number <= 16 else 18
+    shorts = [cut(text, 20) for text in names]
+    space = _LETTER * max(map(width, shorts))
+    left, top = space + 12, 0.71 * space + 16  # columns' labels stand at 45 degrees
+    marks = []
+    for i, (text, short) in enumerate(zip(names, shorts, strict=True)):
+        middle, full = (i + 0.5) * cell, _title(cut(text, 1000))
+        marks.append(_text(left - 6, top + middle + 4, short, "tick", full, anchor="end"))
+        x, y = left + middle + 2, top - 6
+        marks.append(_text(x, y, short, "tick", full, transform=f"rotate(-45 {x:.1f} {y:.1f})"))
+    for (i, j), hint in zip(((i, j) for i in range(number) for j in range(number)), hints, strict=True):
+        value, x, y = counts[i][j], left + j * cell, top + i * cell
+        level = "diagonal" if name == "together" and i == j else f"heat-{level_of(value, most)}"
+        size = {"x": x + 0.5, "y": y + 0.5, "width": cell - 1, "height": cell - 1}
+        marks.append(_element("rect", _title(hint), class_=f"cell {level}", **size))
+        if value and cell > 20:
+            marks.append(_text(x + cell / 2, y + cell / 2 + 3.5, _short(value), f"count {level}", anchor="middle"))
+    total = cell * number
+    words = f"{number} classes; the largest count is {whole(most)}."
+    return _chart(f"heat-{name}", left + total + 0.71 * space, top + total + 6, label, words, marks)
+
+
+def shades(name: str, counts: Sequence[Sequence[int]]) -> list[tuple[int, str]]:
+    """Return the shades of a heat map with the counts that each stands for.
+
+    Examples
+    --------
+    >>> shades("removed", [[0, 100], [3, 30]])
+    [(0, '0'), (1, '1–4'), (2, '5–16'), (3, '17–36'), (4, '37–64'), (5, '65–100')]
+    """
+    most = _largest(name, counts)
+    ends = [most * level**2 // LEVELS**2 for level in range(LEVELS + 1)]
+    ranges = [(level, low + 1, high) for level, (low, high) in enumerate(pairwise(ends), 1) if high > low]
+    return [(0, "0"), *((level, _span(low, high)) for level, low, high in ranges)]
+
+
+def level_of(count: int, most: int) -> int:
+    """Return a count's shade: small counts differ more than large ones, and only 0 has none."""
+    return next(level for level in range(LEVELS + 1) if count * LEVELS**2 <= most * level**2)
+
+
+def reliability(bins: Sequence[Bin]) -> str:
+    """Draw how often predictions were candidates, and were true, against their confidence, above the bins' counts."""
+    x, y = Scale(0, 1, 50, 336), Scale(0, 1, 256, 26)
+    most = max((one["count"] for one in bins), default=0) or 1
+    depth = Scale(0, most, 384, 314)
+    fifths = [i / 5 for i in range(6)]
+    marks = [_text(x.start - 8, y.end - 14, "share", "axis", anchor="end")]
+    marks += _grid(y, fifths, x.start, x.end)
+    marks.append(_element("line", class_="diagonal", x1=x(0), y1=y(0), x2=x(1), y2=y(1)))
+    for kind, words in (("covering", "are a candidate"), ("accuracy", "are true")):
+        marks += _reliability_line(bins, kind, words, x, y)
+    marks.append(_text(x.start - 8, depth.end - 14, "rows", "axis", anchor="end"))
+    marks += _grid(depth, [0, most], x.start, x.end)
+    for one in bins:
+        hint = _title(f"confidence {rounded(one['low'])} to {rounded(one['high'])}: {whole(one['count'])} rows")
+        size = {"x": x(one["low"]) + 1, "width": max(1.0, x(one["high"]) - x(one["low"]) - 2)}
+        size |= {"y": depth(one["count"]), "height": depth.start - depth(one["count"])}
+        marks.append(_element("rect", hint, class_="before", **size))
+    for share in fifths:
+        marks.append(_text(x(share), depth.start + 16, rounded(share), "tick", anchor="middle"))
+    marks.append(_text((x.start + x.end) / 2, depth.start + 34, "confidence", "axis", anchor="middle"))
+    words = f"{len(bins)} bins with {whole(sum(one['count'] for one in bins))} rows."
+    return _chart("reliability", 350, depth.start + 44, "Confidence against what came true", words, marks)
+
+
+def _reliability_line(bins: Sequence[Bin], kind: str, words: str, x: Scale, y: Scale) -> list[str]:
+    points, dots = [], []
+    for one in bins:
+        share = one["covering"] if kind == "covering" else one["accuracy"]
+        if share is None:
+            continue
+        confidence = (one["low"] + one["high"]) / 2 if one["confidence"] is None else one["confidence"]
+        place, rows = (x(confidence), y(share)), f"{whole(one['count'])} row{'s' * (one['count'] != 1)}"
+        hint = _title(f"confidence {rounded(confidence)}: {percent(share)} of {rows} {words}")
+        points.append(place)
+        dots.append(_element("circle", hint, class_=f"dot {kind}", cx=place[0], cy=place[1], r=4))
+    return [_element("polyline", class_=f"line {kind}", points=_points(points)), *dots] if points else []
+
+
+def ticks(low: float, high: float, *, whole_numbers: bool = False) -> list[float]:
+    """Return about four round values between two bounds; where these are the same, values around them.
+
+    Examples
+    --------
+    >>> ticks(0, 43), ticks(1, 3, whole_numbers=True), ticks(2, 2)
+    ([0, 10, 20, 30, 40], [1, 2, 3], [1, 2, 3])
+    """
+    largest = max(abs(low), abs(high))
+    if high - low <= max(1e-9 * largest, _SMALLEST):
+        spread = 10 ** math.floor(math.log10(largest)) if largest > _SMALLEST else 1
+        return [low - spread, low, low + spread]
+    power = 10 ** math.floor(math.log10((high - low) / 4))
+    step: float = next(power * n for n in (1, 2, 5, 10) if (high - low) / (power * n) <= 4.5)
+    step = max(1, step) if whole_numbers else step
+    return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _tick_labels(values: Sequence[float]) -> list[str]:
+    """Write values with as many decimals as tell them apart."""
+    step = values[1] - values[0] if len(values) > 1 else 1
+    if step < 1e-5 or max(map(abs, values)) >= 1e7:
+        return [rounded(value, 4) for value in values]
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return [f"{value:,.{decimals}f}".replace("-", "−") for value in values]
+
+
+def _grid(y: Scale, values: Sequence[float], left: float, right: float) -> list[str]:
+    """Draw horizontal lines at these values, and the values beside them."""
+    marks = []
+    for value, label in zip(values, _tick_labels(values), strict=True):
+        marks.append(_element("line", class_="grid", x1=left, y1=y(value), x2=right, y2=y(value)))
+        marks.append(_text(left - 8, y(value) + 4, label, "tick", anchor="end"))
+    return marks
+
+
+def _drawable(value: float | None) -> float | None:
+    """Leave out what would overflow a scale: a loss that diverged."""
+    return None if value is None or not abs(value) <= _LARGEST else value
+
+
+def _runs(*columns: Sequence[float | None]) -> list[list[tuple[float, ...]]]:
+    """Return the epochs, with the values of all columns, in stretches in which none is missing."""
+    runs: list[list[tuple[float, ...]]] = [[]]
+    for epoch, values in enumerate(zip(*columns, strict=True), 1):
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            runs[-1].append((epoch, *known))
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _largest(name: str, counts: Sequence[Sequence[int]]) -> int:
+    """Return the largest count that gets a shade."""
+    return max(
+        (value for i, row in enumerate(counts) for j, value in enumerate(row) if name != "together" or i != j),
+        default=0,
+    )
+
+
+def _span(low: int, high: int) -> str:
+    return whole(low) if low == high else f"{whole(low)}–{whole(high)}"
+
+
+def _short(count: int) -> str:
+    """Write a count in at most four letters.
+
+    Examples
+    --------
+    >>> [_short(count) for count in (999, 1049, 25_400, 3_200_000)]
+    ['999', '1.0k', '25k', '3.2m']
+    """
+    for unit, letter in ((10**9, "b"), (10**6, "m"), (10**3, "k")):
+        if count >= unit:
+            return f"{count / unit:.{int(count < 10 * unit)}f}{letter}"
+    return str(count)
+
+
+def _chart(name: str, wide: float, high: float, title: str, words: str, marks: Iterable[str]) -> str:
+    size = {"width": math.ceil(wide), "height": math.ceil(high)}
+    titles = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(words)}</desc>'
+    label = {"role": "img", "aria_labelledby": f"{name}-title {name}-desc"}
+    box = {"viewBox": f"0 0 {size['width']} {size['height']}"}
+    return _element("svg", titles, *marks, class_="chart", id=name, **size, **box, **label)
+
+
+def _element(tag: str, /, *children: str, **attributes: str | float) -> str:
+    """Write an element; children are SVG already, attributes are escaped."""
+    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items())
+    return f"<{tag}{written}>{''.join(children)}</{tag}>"
+
+
+def _value(value: str | float) -> str:
+    return escape(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+
+
+def _title(words: str) -> str:
+    return f"<title>{escape(words)}</title>"
+
+
+def _text(x: float, y: float, words: str, kind: str, hint: str = "", anchor: str = "start", **more: str) -> str:
+    return _element("text", escape(words), hint, class_=kind, x=x, y=y, text_anchor=anchor, **more)
+
+
+def _points(places: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)

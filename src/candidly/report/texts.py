@@ -1,0 +1,95 @@
+"""Names and numbers as a page shows them."""
+
+import unicodedata
+
+MISSING = "–"
+
+
+def visible(text: str) -> str:
+    r"""Replace what has no glyph, or changes how its neighbours are shown, by an escape that can be seen.
+
+    That is everything that is not printable: control codes, surrogates, spaces other than the plain one, and characters
+    that turn the direction of writing.
+
+    Examples
+    --------
+    >>> visible("\x1b[31mred"), visible("a\u202eb"), visible(""), visible(" ")
+    ('\\x1b[31mred', 'a\\u202eb', '(empty)', '\\x20')
+    """
+    if not text.strip(" "):
+        return r"\x20" * len(text) or "(empty)"
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def width(text: str) -> int:
+    """Return how many columns a text takes in a font of fixed width."""
+    return sum(_columns(letter) for letter in text)
+
+
+def _columns(letter: str) -> int:
+    if unicodedata.combining(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def cut(text: str, most: int) -> str:
+    """Cut a text that takes more than so many columns, with an ellipsis where it was cut.
+
+    Examples
+    --------
+    >>> cut("nightingale", 6), cut("wren", 6)
+    ('night…', 'wren')
+    """
+    if len(text) <= most and width(text) <= most:
+        return text
+    taken = 0
+    for i, letter in enumerate(text):
+        taken += _columns(letter)
+        if taken >= most or i >= 2 * most:  # a pile of accents takes no columns
+            return f"{text[:i].rstrip()}…"
+    return text
+
+
+def whole(number: int) -> str:
+    """Write a count, in groups of three digits."""
+    return f"{number:,}"
+
+
+def rounded(number: float | None, digits: int = 3) -> str:
+    """Write a number with so many significant digits.
+
+    Examples
+    --------
+    >>> rounded(0.00012345), rounded(-2), rounded(None), rounded(31415.9)
+    ('0.000123', '−2', '–', '31,416')
+    """
+    if number is None:
+        return MISSING
+    large = 1000 <= abs(number) < 1e6
+    return (f"{number:,.0f}" if large else f"{number:.{digits}g}").replace("-", "−")
+
+
+def fixed(number: float) -> str:
+    """Write a number with three decimals, so that numbers below each other compare; a large one as `rounded` does."""
+    return f"{number:.3f}".replace("-", "−") if abs(number) < 1000 else rounded(number)
+
+
+def percent(share: float | None) -> str:
+    """Write a share in percent."""
+    return MISSING if share is None else f"{100 * share:.1f}\u00a0%"
+
+
+def duration(seconds: float) -> str:
+    """Write a time span in the units that suit it.
+
+    Examples
+    --------
+    >>> duration(7.25), duration(200), duration(7500)
+    ('7.2 s', '3 min 20 s', '2 h 5 min')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

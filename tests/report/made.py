@@ -1,0 +1,163 @@
+"""Findings that are made up, but as real ones are."""
+
+import math
+
+import numpy as np
+
+from candidly.findings import Findings
+
+BIRDS = [
+    "barn owl",
+    "blackbird",
+    "blue tit",
+    "chaffinch",
+    "chiffchaff",
+    "dunnock",
+    "goldcrest",
+    "great tit",
+    "house sparrow",
+    "nightingale",
+    "robin",
+    "song thrush",
+    "willow warbler",
+    "wren",
+]
+HOSTILE = [
+    "<script>window.hacked = 1</script>",
+    "=cmd()",
+    "\x1b[31mred\x07",
+    "long " * 60,
+    "x" * 300,
+    '"><img src=x onerror="window.hacked=2">',
+    "</script><script>window.hacked=3</script>",
+    "right\u202eleft\u2066",
+    "line\u2028feed\nand\ttab",
+    "{{ 7 * 7 }}{% raw %}",
+    "lone \ud800 surrogate",
+    "",
+    "&lt;b&gt; &amp;",
+]
+
+
+def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS):
+    """Return findings about songs of birds."""
+    rng = np.random.default_rng(seed)
+    C = len(classes)
+    centre = rng.normal(size=(C, 2))
+    near = np.exp(-2 * ((centre[:, None] - centre) ** 2).sum(-1))  # how alike two classes are
+    y = rng.integers(C, size=rows)
+    S = (rng.random((rows, C)) < 0.04 + 0.7 * near[y]) | (y[:, None] == np.arange(C))
+    p = np.exp(8 * near[y] + rng.gumbel(scale=1.3, size=(rows, C)))
+    p /= p.sum(1, keepdims=True)
+    best = np.sort((p * S).max(1))
+    score = np.searchsorted(best, p, side="right") / rows  # a share of calibration rows
+    kept = S & ((score > 0.05) | (p >= (p * S).max(1, keepdims=True)))
+    gone = S & ~kept
+    predicted, confidence = p.argmax(1), p.max(1)
+    shown = np.argsort(-S.sum(0))[:30].tolist()
+    doubt = np.argsort(confidence)[:doubtful]
+    known = rng.random(rows) < 0.25
+    return Findings(
+        title="garden-birds-2025.csv",
+        version="0.1.0",
+        date="2026-01-31T16:42:08+00:00",
+        seconds=173.4,
+        device="NVIDIA H200",
+        words=[
+            f"{rows:,} rows with {S.sum(1).mean():.2f} candidates each were read from the column species.",
+            "10 networks were trained with PRODEN in 5 folds; every row was judged by networks that had not seen it.",
+            "A candidate was removed where its p-value was at most 0.05; the best candidate of a row always stayed.",
+        ],
+        features=[
+            "34 numeric columns standardised",
+            "station: 12 categories",
+            "wind: 31 missing values replaced by the mean 2.4, with an indicator column",
+        ],
+        settings={
+            "method": "proden",
+            "cleaner": "conformal",
+            "folds": 5,
+            "members": 2,
+            "epochs": epochs,
+            "alpha": 0.05,
+            "learning rate": 0.001,
+            "early stopping": True,
+            "batch size": None,
+            "seed": 0,
+        },
+        classes=list(classes),
+        rows=rows,
+        changed=int(gone.any(1).sum()),
+        before=np.bincount(S.sum(1), minlength=C + 1)[1:].tolist(),
+        after=np.bincount(kept.sum(1), minlength=C + 1)[1:].tolist(),
+        history=history(epochs, truth),
+        shown=shown,
+        together=[[int((S[:, i] & S[:, j]).sum()) for j in shown] for i in shown],
+        removed=[[int((gone[:, j] & (predicted == i)).sum()) for j in shown] for i in shown],
+        doubtful=[
+            {
+                "row": int(i),
+                "id": f"rec-{7 * int(i) % rows}",
+                "candidates": np.flatnonzero(S[i]).tolist(),
+                "removed": np.flatnonzero(gone[i]).tolist(),
+                "scores": score[i][gone[i]].tolist(),
+                "predicted": int(predicted[i]),
+                "confidence": float(confidence[i]),
+                "true": int(y[i]) if truth and known[i] else None,
+            }
+            for i in doubt
+        ],
+        reliability=bins(confidence, S[np.arange(rows), predicted], predicted == y if truth else None),
+        truth=evaluation(S, kept, predicted, y, known) if truth else None,
+    )
+
+
+def evaluation(S, kept, predicted, y, known):
+    wrong = (S & (y[:, None] != np.arange(S.shape[1])))[known]
+    return {
+        "rows": int(known.sum()),
+        "accuracy": float((predicted == y)[known].mean()),
+        "true_kept": float(kept[np.arange(len(y)), y][known].mean()),
+        "wrong_removed": float((wrong & ~kept[known]).sum() / wrong.sum()) if wrong.any() else None,
+    }
+
+
+def history(epochs, truth):
+    """Return curves as training draws them; nothing is cleaned in the first ten epochs."""
+    fall = [math.exp(-epoch / 15) for epoch in range(epochs)]
+    cleaned = [0.0 if epoch < 10 else 1 - math.exp(-(epoch - 10) / 8) for epoch in range(epochs)]
+    means = {
+        "loss": [0.22 + 1.9 * x for x in fall],
+        "alpha": [None if not c else 0.004 + 0.06 * x for x, c in zip(fall, cleaned, strict=True)],
+        "threshold": [None if not c else 0.02 + 0.18 * c for c in cleaned],
+        "mean_candidates": [3.9 - 2.4 * c for c in cleaned],
+        "covering_rate": [0.953 - 0.4 * x for x in fall],
+        "share_changed": [0.83 * c for c in cleaned],
+    }
+    if truth:
+        means |= {"accuracy": [0.91 - 0.5 * x for x in fall], "true_kept": [0.97 - 0.03 * c for c in cleaned]}
+    return {name: band(values) for name, values in means.items()}
+
+
+def band(values):
+    """Return a curve around values, with some wobble."""
+    spread = [None if v is None else abs(v) * (0.02 + 0.015 * math.sin(2.4 * i) ** 2) for i, v in enumerate(values)]
+    around = list(zip(values, spread, strict=True))
+    return {
+        "mean": [None if v is None else v + s * math.sin(5 * i) / 3 for i, (v, s) in enumerate(around)],
+        "low": [None if v is None else v - s for v, s in around],
+        "high": [None if v is None else v + s for v, s in around],
+    }
+
+
+def bins(confidence, covered, correct):
+    found, edges = [], np.linspace(0, 1, 11)
+    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        inside = (confidence >= low) & (confidence < high)
+        means = {"confidence": confidence, "covering": covered, "accuracy": correct}
+        facts = {
+            name: float(value[inside].mean()) if value is not None and inside.any() else None
+            for name, value in means.items()
+        }
+        found.append({"low": low, "high": high, "count": int(inside.sum()), **facts})
+    return found

@@ -1,0 +1,295 @@
+"""The page: what is in it, that hostile texts do nothing, and that it loads nothing."""
+
+import base64
+import builtins
+import hashlib
+import html
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib import resources
+
+import pytest
+
+from candidly import report
+from candidly.report import render, write
+from candidly.report.texts import visible
+from tests.report.made import HOSTILE, birds
+
+SECTIONS = ["headlines", "done", "set-sizes", "epochs", "confused", "doubtful", "reliable", "settings"]
+CHARTS = {"sizes", "curve-loss", "curve-covering_rate", "heat-together", "heat-removed", "reliability"}
+VOID = {"meta", "input", "br"}
+
+
+class Page(HTMLParser):
+    """A parsed page: its elements with their attributes, its texts, and whether every element is closed."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.texts, self.open = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.texts.append((self.open[-1], data))
+
+    def ids(self):
+        return [found["id"] for _, found in self.elements if "id" in found]
+
+    def count(self, tag):
+        return sum(one == tag for one, _ in self.elements)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(words for _, words in self.texts).split())
+
+    def titles(self):
+        return {found["title"] for _, found in self.elements if "title" in found}
+
+
+@pytest.fixture(scope="module")
+def text():
+    return render(birds(rows=500, doubtful=40))
+
+
+@pytest.fixture(scope="module")
+def page(text):
+    return Page(text)
+
+
+def test_every_section_and_chart_is_there(page):
+    assert set(SECTIONS) | CHARTS <= set(page.ids())
+    assert [found["id"] for tag, found in page.elements if tag == "section"] == SECTIONS
+    assert page.count("svg") == 12
+
+
+def test_headline_figures(page):
+    findings = birds(rows=500, doubtful=40)
+    before, after = (sum(i * n for i, n in enumerate(sizes, 1)) for sizes in (findings.before, findings.after))
+    assert f"Candidates per row {before / 500:.2f} → {after / 500:.2f}" in page.text
+    assert f"Spare labels removed {100 * (before - after) / (before - 500):.1f} %" in page.text
+    assert f"Rows changed {findings.changed}" in page.text
+    assert f"True labels kept {100 * findings.truth['true_kept']:.1f} %" in page.text
+
+
+def test_what_the_level_does_not_promise(page):
+    assert "It does not guarantee that a share of 1 − α of the true labels is kept." in page.text
+    assert "each of them is scored by its best candidate" in page.text
+
+
+def test_names_settings_and_words_are_shown(page):
+    findings = birds(rows=500, doubtful=40)
+    for words in (*findings.classes, *findings.words, *findings.features, *findings.settings, "NVIDIA H200", "0.1.0"):
+        assert words in page.text
+
+
+def test_every_doubtful_row_is_a_row(page):
+    rows = [found["data-classes"] for tag, found in page.elements if tag == "tr" and "data-classes" in found]
+    expected = [
+        {*row["candidates"], row["predicted"], *([] if row["true"] is None else [row["true"]])}
+        for row in birds(rows=500, doubtful=40).doubtful
+    ]
+    assert [{*map(int, one.split())} for one in rows] == expected
+
+
+def test_the_page_is_accessible(page):
+    names = page.ids()
+    assert len(names) == len(set(names))
+    for tag, found in page.elements:
+        for key in ("aria-labelledby", "for"):
+            assert set(found.get(key, "").split()) <= set(names)
+        if tag == "a":
+            assert found["href"].removeprefix("#") in names
+        if found.get("role") == "region":
+            assert found["tabindex"] == "0"
+        if tag == "th":
+            assert found["scope"] in ("row", "col")
+    assert page.elements[0] == ("html", {"lang": "en-GB"})
+    assert page.count("h1") == 1
+    assert page.count("caption") == page.count("table") == 5
+    assert sum("aria-sort" in found for _, found in page.elements) == 8
+
+
+def test_nothing_is_loaded(page, text):
+    loading = {"src", "srcset", "data", "action", "background", "poster", "xlink:href", "style", "formaction"}
+    for tag, found in page.elements:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "image", "use", "video"}
+        assert not loading & found.keys()
+        assert not [name for name in found if name.startswith("on")]
+    assert not re.search(r"https?:|url\(|@import", text)
+
+
+def test_only_its_own_style_and_script_are_allowed(page, text):
+    (policy,) = [found["content"] for _, found in page.elements if found.get("http-equiv")]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_the_same_findings_give_the_same_page(text):
+    assert render(birds(rows=500, doubtful=40)) == text
+
+
+def hostile(name):
+    """Return findings with a text in every field that takes one."""
+    findings = birds(rows=300, doubtful=20, classes=[name, "owl", "wren"])
+    rows = [{**row, "id": name} for row in findings.doubtful]
+    texts = {"title": name, "version": name, "device": name, "words": [name], "features": [name], "date": name}
+    return replace(findings, **texts, settings={name: name, "other": name}, doubtful=rows)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts_are_texts(name):
+    text = render(hostile(name))
+    page, harmless = Page(text), Page(render(hostile("harmless")))
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
+    assert [found.keys() - {"title"} for _, found in page.elements] == [
+        found.keys() - {"title"} for _, found in harmless.elements
+    ]
+    shown = " ".join(visible(name).split())
+    assert page.text.count(shown) >= 6 or not shown
+    assert {letter for letter in text if not letter.isprintable()} <= {"\n", "\u00a0"}
+    text.encode()
+
+
+def test_long_names_are_cut_and_whole_in_the_title():
+    name = "nightingale " * 25
+    page = Page(render(hostile(name)))
+    assert name in page.titles()
+    chips = [words for tag, words in page.texts if tag in ("bdi", "text") and words.startswith("night")]
+    assert chips
+    assert max(map(len, chips)) <= 25
+
+
+def test_endless_names_do_not_make_endless_pages():
+    classes = [f"{'x' * 10_000}{i}" for i in range(5)]
+    assert len(render(birds(rows=200, doubtful=100, classes=classes))) < 1_500_000
+
+
+def absent(**changes):
+    return Page(render(replace(birds(rows=100, doubtful=10, truth=False), **changes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"history": {}}, "No training history was recorded."),
+        ({"doubtful": []}, "No row is doubtful."),
+        ({"reliability": []}, "Confidence was not measured."),
+        ({"shown": [], "together": [], "removed": []}, "There are too few classes to compare."),
+        ({"words": [], "features": [], "settings": {}}, "What the level does not promise"),
+    ],
+)
+def test_what_is_absent_is_said_to_be(changes, words):
+    page = absent(**changes)
+    assert words in page.text
+    assert [found["id"] for tag, found in page.elements if tag == "section"] == SECTIONS
+
+
+def test_without_truth_nothing_is_said_of_it(page):
+    assert "True labels kept" in page.text
+    assert "True labels kept" not in absent().text
+    assert "prediction is true" not in absent().text
+
+
+def test_a_single_class_and_nothing_to_remove():
+    findings = birds(rows=20, doubtful=3, classes=["owl"])
+    assert "Spare labels removed –" in Page(render(findings)).text
+
+
+def test_one_pair_of_classes():
+    assert {"heat-together", "heat-removed"} <= set(Page(render(birds(rows=50, classes=["owl", "wren"]))).ids())
+
+
+def test_a_thousand_classes_and_rows_are_quick_and_small():
+    findings = birds(rows=2000, doubtful=1000, classes=[f"species {i}" for i in range(1000)])
+    start = time.perf_counter()
+    text = render(findings)
+    assert time.perf_counter() - start < 10
+    assert len(text) < 12_000_000
+    assert "The 30 classes that are confused most; 970 more are not shown." in Page(text).text
+    assert "more</small>" in text
+
+
+def test_a_loss_that_diverged_is_left_out():
+    curve = {"mean": [1.0, float("nan"), float("inf")], "low": [0.5, None, 1e308], "high": [1.5, None, 1e308]}
+    assert "nan" not in render(replace(birds(rows=50), history={"loss": curve})).split("<script>")[0].lower()
+
+
+def test_write_replaces_whole_files(tmp_path, monkeypatch, text):
+    path = tmp_path / "page.html"
+    write(birds(rows=500, doubtful=40), path)
+    assert path.read_bytes() == text.encode()
+
+    def fail(findings):
+        raise RuntimeError("no page")
+
+    monkeypatch.setattr(report, "render", fail)
+    with pytest.raises(RuntimeError, match="no page"):
+        write(birds(rows=50), path)
+    assert path.read_bytes() == text.encode()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_without_jinja2_one_line_says_what_to_install(monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name, *rest):
+        if name == "jinja2":
+            raise ModuleNotFoundError("No module named 'jinja2'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ImportError, match=r"pip install 'candidly\[report\]'") as caught:
+        render(birds(rows=50))
+    assert "\n" not in str(caught.value)
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(a, b):
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_texts_stand_out(scheme):
+    """The contrasts that WCAG 2.2 asks for at level AA: 4.5 for texts, 3 for graphics."""
+    css = resources.files("candidly.report").joinpath("page.css").read_text(encoding="utf-8")
+    block = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[scheme]
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
+    pairs = [(ink, ground) for ink in ("ink", "quiet", "link") for ground in ("paper", "panel")]
+    pairs += [("good-ink", "good"), ("bad-ink", "bad"), ("bad-ink", "paper"), ("heat-low-ink", "diagonal")]
+    pairs += [(f"heat-{'low' if level < 4 else 'high'}-ink", f"heat-{level}") for level in range(6)]
+    assert not {pair for pair in pairs if contrast(*(colours[name] for name in pair)) < 4.5}
+    graphics = [("before", "paper"), ("after", "paper"), ("second", "paper"), ("after", "panel")]
+    assert not {pair for pair in graphics if contrast(*(colours[name] for name in pair)) < 3}
+
+
+def test_the_contrast_check_sees():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_hints_in_charts_are_escaped():
+    text = render(birds(rows=100, classes=["<i>a</i>", "b&c"]))
+    assert "<i>" not in text
+    assert html.escape("<i>a</i> and b&c") in text

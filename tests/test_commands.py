@@ -1,0 +1,391 @@
+"""The commands on a user's own tables, from table to files: what they write, print and leave alone."""
+
+import inspect
+import io
+import json
+import re
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from candidly import PartialLabelClassifier, cli, commands
+from candidly.data import files
+from candidly.options import Training
+
+NAMES = ("cat", "dog", "emu")
+TINY = ("--epochs", "3", "--folds", "2", "--device", "cpu")
+
+
+def make(n=40):
+    """Rows that are easy to tell apart, with text, gaps and ids that look like numbers."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(3, size=n)
+    sets = [sorted({NAMES[j], *(name for name in NAMES if rng.random() < 0.3)}) for j in true]
+    return pa.table(
+        {
+            "id": [f"{i:03}" for i in range(n)],
+            "size": (true + rng.normal(0, 0.1, n)).round(3),
+            "colour": [("red", "blue", None)[j] for j in true],
+            "tags": sets,
+            "label": [NAMES[j] for j in true],
+        }
+    )
+
+
+TABLE = make()
+ROLES = ("--candidates", "tags", "--id", "id", "--labels", "label")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    files.write(TABLE, tmp_path / "rows.csv")
+    files.write(TABLE, tmp_path / "rows.parquet")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def kept_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    files.write(TABLE, folder / "rows.csv")
+    cli.main(["fit", str(folder / "rows.csv"), *ROLES, "--out", str(folder / "model"), *TINY, "--quiet"])
+    return str(folder / "model")
+
+
+def run(capsys, *arguments):
+    """Return what a command prints, on both streams."""
+    cli.main([str(argument) for argument in arguments])
+    return capsys.readouterr()
+
+
+def as_sets(column):
+    return [set(filter(None, (text or "").split("|"))) for text in column.to_pylist()]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".parquet", ".feather"])
+def test_clean_writes_a_line_per_row_in_order(place, capsys, suffix):
+    out = run(capsys, "clean", "rows.csv", *ROLES, "--out", f"new{suffix}", *TINY).out
+    found = files.read(f"new{suffix}", texts=["id"])
+    names = ["id", "candidates", "kept", "removed", "predicted", "confidence", "scores", "true"]
+    assert found.column_names == names
+    assert found["id"].to_pylist() == TABLE["id"].to_pylist()
+    assert found["true"].to_pylist() == TABLE["label"].to_pylist()
+    lists = suffix in (".parquet", ".feather")
+    before, kept, removed = (
+        [set(row) for row in found[name].to_pylist()] if lists else as_sets(found[name])
+        for name in ("candidates", "kept", "removed")
+    )
+    assert before == [set(row) for row in TABLE["tags"].to_pylist()]
+    assert all(a | b == c and not a & b and a for a, b, c in zip(kept, removed, before, strict=True))
+    assert any(removed)
+    assert all(one in row for one, row in zip(found["predicted"].to_pylist(), before, strict=True))
+    assert all(0 < one <= 1 for one in found["confidence"].to_pylist())
+    if lists:
+        assert found.schema.field("scores").type == pa.list_(pa.float32())
+        assert [len(row) for row in found["scores"].to_pylist()] == [len(row) for row in removed]
+        assert all(0 < p < 0.0501 for row in found["scores"].to_pylist() for p in row)
+    else:
+        scores = [re.findall(r"(\w+)=([\d.e-]+)", text or "") for text in found["scores"].to_pylist()]
+        assert [{name for name, _ in row} for row in scores] == removed
+    assert "40 rows, 3 classes" in out
+    assert re.search(r"candidates per row: \d\.\d\d → \d\.\d\d; rows changed: \d+", out)
+    assert "of 40 rows with a known label: accuracy" in out
+    assert f"cleaned: new{suffix}" in out
+
+
+def test_formats_make_no_difference(place, capsys):
+    run(capsys, "clean", "rows.csv", *ROLES, "--out", "a.parquet", *TINY)
+    run(capsys, "clean", "rows.parquet", *ROLES, "--out", "b.parquet", *TINY)
+    assert files.read("a.parquet").equals(files.read("b.parquet"))
+
+
+def test_rows_are_numbered_without_ids(place, capsys):
+    run(capsys, "clean", "rows.csv", "--candidates", "tags", "--drop", "id,label", "--out", "new.csv", *TINY)
+    found = files.read("new.csv")
+    assert found.column_names[0] == "row"
+    assert found["row"].to_pylist() == list(range(40))
+    assert "true" not in found.column_names
+
+
+def test_labels_and_ids_do_not_train(place, capsys):
+    other = TABLE.set_column(4, "label", pa.array(["cat"] * 40))
+    other = other.set_column(0, "id", pa.array([f"x{i}" for i in range(40)]))
+    files.write(other, "other.csv")
+    run(capsys, "clean", "rows.csv", *ROLES, "--out", "a.parquet", *TINY)
+    run(capsys, "clean", "other.csv", *ROLES, "--out", "b.parquet", *TINY)
+    a, b = (files.read(name).drop_columns(["id", "true"]) for name in ("a.parquet", "b.parquet"))
+    assert a.equals(b)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_label_that_is_no_class_is_not_scored(place, capsys):
+    labels = ["yak", None, *TABLE["label"].to_pylist()[2:]]
+    files.write(TABLE.set_column(4, "label", pa.array(labels)), "some.csv")
+    printed = run(capsys, "clean", "some.csv", *ROLES, "--out", "new.csv", *TINY)
+    assert "1 labels in column 'label' are no class, such as 'yak' in row 0; these rows are not scored" in printed.err
+    assert "of 38 rows with a known label" in printed.out
+    assert files.read("new.csv")["true"].to_pylist() == labels
+
+
+def test_fit_predict_and_report(place, capsys):
+    out = run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", "--report", "page.html", *TINY).out
+    assert "model: model\nreport: page.html\n" in out
+    assert sorted(path.name for path in (place / "model").iterdir()) == [
+        "findings.json",
+        "model.json",
+        "model.safetensors",
+    ]
+    out = run(capsys, "predict", "model", "rows.csv", "--out", "new.csv", "--alpha", "0.2").out
+    assert re.search(r"40 rows, 3 classes, mean confidence [\d.]+%\nclasses per set: ", out)
+    found = files.read("new.csv", texts=["id"])
+    assert found.column_names == ["id", "predicted", "confidence", "set"]
+    assert found["id"].to_pylist() == TABLE["id"].to_pylist()
+    estimator = PartialLabelClassifier.load("model")
+    X = TABLE.select(["size", "colour"])
+    assert found["predicted"].to_pylist() == estimator.predict(X).tolist()
+    expected = [{NAMES[j] for j in np.flatnonzero(row)} for row in estimator.predict_set(X, 0.2)]
+    assert as_sets(found["set"]) == expected
+    assert run(capsys, "report", "model", "--out", "again.html").out.endswith("\nreport: again.html\n")
+    assert (place / "again.html").read_bytes() == (place / "page.html").read_bytes()
+
+
+def test_a_model_is_replaced_as_a_whole(place, capsys):
+    run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY)
+    first = (place / "deep/model/model.safetensors").read_bytes()
+    run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY, "--seed", "1")
+    assert (place / "deep/model/model.safetensors").read_bytes() != first
+    assert [path.name for path in (place / "deep").iterdir()] == ["model"]
+
+
+def test_the_same_seed_gives_the_same_files(place, capsys):
+    for name in ("a", "b"):
+        run(capsys, "fit", "rows.csv", *ROLES, "--out", name, *TINY)
+    assert (place / "a/model.safetensors").read_bytes() == (place / "b/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("names", [["id", "size", "colour"], ["colour", "size"], ["label", "colour", "tags", "size"]])
+def test_new_rows_may_lack_what_is_no_feature(place, capsys, kept_model, names):
+    files.write(TABLE.select(names), "some.csv")
+    run(capsys, "predict", kept_model, "some.csv", "--out", "new.parquet")
+    run(capsys, "predict", kept_model, "rows.csv", "--out", "all.parquet")
+    some, every = files.read("new.parquet"), files.read("all.parquet")
+    assert some.column_names[0] == ("id" if "id" in names else "row")
+    assert some["confidence"].equals(every["confidence"])
+
+
+def test_new_rows_have_an_id_and_columns_of_their_own(place, capsys, kept_model):
+    table = TABLE.append_column("number", pa.array(range(40))).append_column("note", pa.array(["x"] * 40))
+    files.write(table, "more.csv")
+    run(capsys, "predict", kept_model, "more.csv", "--out", "new.csv", "--id", "number", "--drop", "note")
+    assert files.read("new.csv")["number"].to_pylist() == list(range(40))
+
+
+def test_dropped_columns_need_not_be_dropped_again(place, capsys):
+    table = TABLE.append_column("note, long", pa.array(["x"] * 40))
+    files.write(table, "more.csv")
+    run(capsys, "fit", "more.csv", *ROLES, "--drop", '"note, long"', "--out", "model", *TINY)
+    run(capsys, "predict", "model", "more.csv", "--out", "new.csv")
+    assert files.read("new.csv").num_rows == 40
+
+
+def test_a_category_that_looks_like_a_number_stays_one(place, capsys):
+    codes = ["01", "02", "x"] * 13 + ["01"]
+    table = TABLE.set_column(2, "colour", pa.array(codes))
+    files.write(table, "codes.csv")
+    run(capsys, "fit", "codes.csv", *ROLES, "--out", "model", *TINY)
+    numbers = table.filter(pa.array([code != "x" for code in codes]))
+    files.write(numbers, "numbers.csv")
+    files.write(numbers, "numbers.parquet")
+    for name in ("numbers.csv", "numbers.parquet"):  # where 01 would be read as 1, and would be a new category
+        run(capsys, "predict", "model", name, "--out", f"new-{name}")
+    found = [files.read(f"new-{name}")["predicted"].to_pylist() for name in ("numbers.csv", "numbers.parquet")]
+    assert found[0] == found[1]
+
+
+VOTES = pa.table(
+    {
+        "item": [one for one in TABLE["id"].to_pylist()[:30] for _ in range(3)],
+        "who": ["ann", "bob", "eve"] * 30,
+        "what": [
+            NAMES[(NAMES.index(one) + (i == 2 and n % 2)) % 3]
+            for n, one in enumerate(TABLE["label"].to_pylist()[:30])
+            for i in range(3)
+        ],
+    }
+)
+LONG = ("--annotations", "votes.csv", "--features", "rows.csv", "--task", "item", "--worker", "who", "--label", "what")
+
+
+@pytest.mark.filterwarnings("default")
+def test_votes_become_candidates(place, capsys):
+    files.write(VOTES, "votes.csv")
+    printed = run(capsys, "clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "new.csv", *TINY)
+    assert "candidly: rows.csv: left out 10 of 40 rows that have no votes, such as '030'" in printed.err
+    assert "Votes: 30 tasks, 3 workers, 90 votes, 3 classes" in printed.out
+    assert "Krippendorff's alpha 0." in printed.out
+    found = files.read("new.csv", texts=["id"])
+    assert found["id"].to_pylist() == TABLE["id"].to_pylist()[:30]
+    votes = VOTES.group_by("item").aggregate([("what", "distinct")]).to_pydict()
+    expected = {item: set(what) for item, what in zip(votes["item"], votes["what_distinct"], strict=True)}
+    assert dict(zip(found["id"].to_pylist(), as_sets(found["candidates"]), strict=True)) == expected
+    printed = run(
+        capsys, "clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "b.csv", *TINY, "--json", "--quiet"
+    )
+    assert printed.err == ""
+    assert 0 < json.loads(printed.out)["agreement"]["krippendorff_alpha"] < 1
+
+
+def test_shares_of_votes_are_weights_and_rows_keep_their_order(place, capsys, monkeypatch):
+    seen = {}
+
+    def fit(self, X, y, weights=None):
+        seen.update(X=X, y=y, weights=weights)
+        raise ValueError("seen enough")
+
+    monkeypatch.setattr(PartialLabelClassifier, "fit", fit)
+    files.write(VOTES.take(np.random.default_rng(0).permutation(90)), "votes.csv")
+    files.write(TABLE.slice(0, 30), "rows.csv")
+    with pytest.raises(SystemExit):
+        cli.main(["clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "new.csv"])
+    assert seen["X"].column_names == ["size", "colour"]
+    assert seen["X"]["size"].equals(TABLE["size"].slice(0, 30))
+    for row, sets in enumerate(seen["y"].decode()):
+        cast = VOTES["what"].to_pylist()[3 * row : 3 * row + 3]
+        assert set(sets) == set(cast)
+        np.testing.assert_allclose(seen["weights"][row], [cast.count(name) / 3 for name in seen["y"].classes])
+
+
+def test_votes_in_columns_of_the_same_table(place, capsys):
+    table = TABLE.append_column("ann", TABLE["label"]).append_column("bob", pa.array(["cat", "dog"] * 20))
+    files.write(table.drop_columns(["tags", "label"]), "wide.csv")
+    wide = ("--annotations", "wide.csv", "--features", "wide.csv", "--task", "id", "--annotators", "ann,bob")
+    run(capsys, "clean", *wide, "--out", "new.csv", *TINY)
+    found = files.read("new.csv")
+    expected = [{a, b} for a, b in zip(TABLE["label"].to_pylist(), ["cat", "dog"] * 20, strict=True)]
+    assert as_sets(found["candidates"]) == expected
+
+
+@pytest.mark.filterwarnings("default")
+def test_thresholds_of_votes(place, capsys):
+    files.write(VOTES, "votes.csv")
+    arguments = ("clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "new.csv", *TINY, "--min-votes", "2")
+    run(capsys, *arguments)
+    assert all(len(one) == 1 for one in as_sets(files.read("new.csv")["candidates"]))
+
+
+def test_standard_streams(place, capsys, monkeypatch):
+    run(capsys, "clean", "rows.csv", *ROLES, "--out", "new.csv", *TINY)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((place / "rows.csv").read_bytes())))
+    printed = run(capsys, "clean", "-", *ROLES, "--out", "-", *TINY)
+    assert printed.out == (place / "new.csv").read_text()
+    assert "standard input: 40 rows" in printed.err
+    assert "cleaned: standard output" in printed.err
+
+
+def test_json_and_quiet(place, capsys, kept_model):
+    printed = run(capsys, "clean", "rows.csv", *ROLES, "--out", "new.csv", *TINY, "--json")
+    facts = json.loads(printed.out)
+    assert printed.err == ""
+    assert (facts["rows"], facts["classes"], facts["cleaned"], facts["report"]) == (40, 3, "new.csv", None)
+    assert facts["candidates_before"] > facts["candidates_after"] >= 1
+    assert facts["truth"]["rows"] == 40
+    facts = json.loads(run(capsys, "predict", kept_model, "rows.csv", "--out", "p.csv", "--alpha", "0.2", "--json").out)
+    assert facts.keys() == {"rows", "classes", "mean_confidence", "predictions", "mean_set_size", "empty_sets"}
+    for arguments in (("clean", "rows.csv", *ROLES, *TINY), ("predict", kept_model, "rows.csv")):
+        assert run(capsys, *arguments, "--out", "q.csv", "--quiet") == ("", "")
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_shown_in_one_line_unless_quiet(place, capsys, kept_model):
+    table = TABLE.set_column(2, "colour", pa.array(["\x1b[31mred\nblue"] * 40))
+    files.write(table, "new.parquet")
+    printed = run(capsys, "predict", kept_model, "new.parquet", "--out", "p.csv")
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("candidly: X has categories that fit did not see")
+    assert "\x1b" not in printed.err
+    assert run(capsys, "predict", kept_model, "new.parquet", "--out", "p.csv", "--quiet").err == ""
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_index_of_a_data_frame_is_no_feature(place, capsys):
+    table = TABLE.add_column(0, "", pa.array(range(40)))
+    files.write(table, "indexed.csv")
+    printed = run(capsys, "clean", "indexed.csv", *ROLES, "--out", "a.parquet", *TINY)
+    assert "left out '', which looks like the index of a data frame" in printed.err
+    run(capsys, "clean", "rows.csv", *ROLES, "--out", "b.parquet", *TINY)
+    assert files.read("a.parquet").equals(files.read("b.parquet"))
+
+
+def test_progress_is_shown_on_a_terminal(place, capsys, monkeypatch):
+    seen = []
+
+    def fit(self, X, y, weights=None):
+        seen.append(self.verbose)
+        raise ValueError("seen enough")
+
+    monkeypatch.setattr(PartialLabelClassifier, "fit", fit)
+    for terminal, quiet in ((True, []), (True, ["--quiet"]), (False, [])):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+        with pytest.raises(SystemExit):
+            cli.main(["clean", "rows.csv", *ROLES, "--out", "new.csv", *quiet])
+    assert seen == [1, 0, 0]
+
+
+def test_options_reach_the_estimator(place, monkeypatch):
+    seen = {}
+
+    def fit(self, X, y, weights=None):
+        seen.update(self.get_params(), sets=y)
+        raise ValueError("seen enough")
+
+    monkeypatch.setattr(PartialLabelClassifier, "fit", fit)
+    options = "--method cc --cleaner none --members 3 --folds 4 --epochs 5 --alpha 0.2 --seed 7 --device cpu"
+    (place / "classes.txt").write_text("emu\ncat\n\ndog\nyak\n")
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "rows.csv", *ROLES, "--out", "m", *options.split(), "--classes", "@classes.txt"])
+    assert (seen["method"], seen["cleaner"], seen["members"], seen["folds"]) == ("cc", None, 3, 4)
+    assert (seen["max_epochs"], seen["alpha"], seen["random_state"], seen["device"]) == (5, 0.2, 7, "cpu")
+    assert seen["sets"].classes == ("emu", "cat", "dog", "yak")
+
+
+def test_the_help_names_the_estimators_defaults(capsys):
+    defaults = inspect.signature(PartialLabelClassifier).parameters
+    for option, name in (("members", "members"), ("folds", "folds"), ("epochs", "max_epochs"), ("alpha", "alpha")):
+        assert re.search(rf" {option}: [^\n]*\(default: {defaults[name].default}\)", Training.__doc__)
+    assert (Training().method, Training().cleaner) == (defaults["method"].default, defaults["cleaner"].default)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("a", ["a"]), ("a, b", ["a", "b"]), ('"a,b",c', ["a,b", "c"]), ('"say ""a""",b', ['say "a"', "b"])],
+)
+def test_lists_of_names(text, names):
+    assert commands.split(text, "--drop") == names
+
+
+@pytest.mark.parametrize("text", ["", ",", "a,", " "])
+def test_lists_of_names_without_one(text):
+    with pytest.raises(ValueError, match=r"--drop is .*, with an empty name"):
+        commands.split(text, "--drop")
+
+
+def test_reports_need_jinja(place, capsys, monkeypatch):
+    monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        cli.main(["clean", "rows.csv", *ROLES, "--out", "new.csv", "--report", "page.html"])
+    assert (
+        "reports need jinja2, which is not installed; run `pip install 'candidly[report]'`" in capsys.readouterr().err
+    )
+    assert not (place / "new.csv").exists()
+
+
+def test_names_with_the_separator_are_refused_before_training(place, capsys, monkeypatch):
+    monkeypatch.setattr(PartialLabelClassifier, "fit", lambda *arguments, **options: pytest.fail("it trained"))
+    sets = [["a|b", "c"], ["c"]] * 20
+    files.write(TABLE.set_column(3, "tags", pa.array(sets)), "bars.parquet")
+    with pytest.raises(SystemExit):
+        cli.main(["clean", "bars.parquet", "--candidates", "tags", "--drop", "label", "--out", "new.csv"])
+    assert "'a|b' contains '|'" in capsys.readouterr().err
