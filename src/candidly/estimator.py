@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from tqdm import tqdm
 
 from candidly import candidates, persistence, scoring
 from candidly.calibration import SCORES, Calibration
@@ -287,7 +288,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _probabilities(self, X: NDArray[Any], folds: int) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of rows with their probabilities by each fold's networks, (folds, b, C)."""
         size = _BLOCK if self.model_.problem.X.device.type == "cpu" else 64 * _BLOCK
-        for start in range(0, len(X), size):
+        starts = range(0, len(X), size)
+        for start in tqdm(starts, "predicting", unit="block", disable=not self.verbose, delay=2, leave=False):
             rows = slice(start, min(start + size, len(X)))
             block = X[np.arange(start, start + size).clip(max=len(X) - 1)]
             p = self.model_.predict(block)[:, : rows.stop - start].double()
