@@ -170,7 +170,7 @@ def test_wrong_usage_ends_with_2(capsys, arguments):
         (MemoryError("Unable to allocate 7 TiB"), 1, "candidly: Unable to allocate 7 TiB"),
         (MemoryError(), 1, "candidly: MemoryError"),
         (ModuleNotFoundError("install it"), 1, "candidly: install it"),
-        (KeyboardInterrupt(), 130, "candidly: interrupted; the same command goes on where runs are kept"),
+        (KeyboardInterrupt(), 130, "candidly: interrupted; what was done is kept, and nothing is half-written"),
     ],
 )
 def test_errors_are_one_line(capsys, monkeypatch, error, status, text):

@@ -3,23 +3,29 @@
 import dataclasses
 import doctest
 import importlib
+import itertools
+import json
+import os
 import pkgutil
 import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import candidly
+from candidly import cli
 from candidly.methods import METHODS
 from candidly.recipe import RECIPES
 
 ROOT = Path(__file__).parents[1]
 PAGES = {str(page.relative_to(ROOT)): page for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("[bd]*/**/*.md")])}
-SNIPPETS = {
-    f"{name} ({number})": code
-    for name, page in PAGES.items()
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
-}
+TEXTS = {name: page.read_text(encoding="utf-8") for name, page in PAGES.items()}
 MODULES = [
     module.name for module in pkgutil.walk_packages(candidly.__path__, "candidly.") if "__main__" not in module.name
 ]
@@ -35,30 +41,181 @@ PUBLIC = (
     "cleaning.controls",
 )
 WITH_EXAMPLES = {f"candidly.{name}" for name in (*PUBLIC, *(f"methods.{name}" for name in METHODS))}
+READ_FROM_THE_TOP = {"docs/guide.md"}  # whose snippets use what those before them made; elsewhere each stands alone
+
+# What is not run as printed, and why. Its options must be in the help of its command.
+NOT_RUN = {
+    r"make ": "installs an environment",
+    r"pip ": "installs",
+    r"candidly demo": "takes a minute; test_cli.py runs a shorter one",
+    r"python -m benchmarks\.": "takes minutes to hours, most on datasets that are not shipped",
+    r"python examples/(crowd_votes|captions)": "test_examples.py runs them",
+}
+# What runs with a stand-in for training, which makes results up.
+NOT_TRAINED = {r"candidly bench .*(--suite|--download|--data |lost)": "hours, on datasets that are not shipped"}
 
 
-def test_pages_and_snippets_are_found():
+def blocks(text):
+    """Return the blocks of code that a page has, each with its language."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def snippets(text):
+    return [code for language, code in blocks(text) if language == "python"]
+
+
+def commands(text):
+    """Return the commands that a page prints, one per line; a backslash at the end of a line continues it."""
+    found = []
+    for language, code in blocks(text):
+        lines = code.replace("\\\n", " ").splitlines() if language in ("", "sh", "console") else []
+        found += [line.removeprefix("$ ").strip() for line in lines if language != "console" or line.startswith("$ ")]
+    return [line for line in found if line.partition("#")[0].strip()]
+
+
+SNIPPETS = {name: snippets(text) for name, text in TEXTS.items() if snippets(text)}
+COMMANDS = {name: commands(text) for name, text in TEXTS.items() if commands(text)}
+
+
+def matches(command, patterns):
+    return any(re.match(pattern, command) for pattern in patterns)
+
+
+def make_up_results(folder, datasets=("made-up",), methods=("proden", "cc"), seeds=(0, 1)):
+    for dataset in datasets:
+        for number, method in enumerate(methods):
+            accuracy = [[0.5 + 0.01 * number + 0.001 * seed] for seed in seeds]
+            summary = {"format": 1, "dataset": dataset, "method": method, "seeds": list(seeds)}
+            path = folder / f"{dataset}-{method}" / "summary.json"
+            path.parent.mkdir(parents=True)
+            path.write_text(json.dumps(summary | {"metrics": {"test_accuracy": accuracy}}))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A working folder with the files that pages speak of."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("benchmarks", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    runpy.run_path("examples/make_birds.py", run_name="__main__")
+    (tmp_path / "docs").mkdir()
+    shutil.copy(PAGES["docs/results.md"], "docs")
+    Path("published.csv").write_text("method,dataset,seed,test_accuracy\nproden,lost,0,0.8\n")
+    make_up_results(tmp_path / "runs" / "crosel_gap")
+    return tmp_path
+
+
+def test_pages_snippets_and_commands_are_found():
     assert {"README.md", "CONTRIBUTING.md", "docs/cleaning.md", "benchmarks/README.md"} <= PAGES.keys()
-    assert {"README.md (0)", "docs/methods/proden.md (0)"} <= SNIPPETS.keys()
+    assert {"README.md", "docs/guide.md", "docs/methods/proden.md"} <= SNIPPETS.keys()
+    assert {"README.md", "docs/guide.md", "docs/experiments.md"} <= COMMANDS.keys()
+    assert commands("```\na b \\\n  c # d\n# e\n\n```\n```toml\nf\n```\n```sh\ng\n```\n") == ["a b    c # d", "g"]
+    assert commands("```console\n$ a b\nwhat it prints\n```\n") == ["a b"]
 
 
 @pytest.mark.parametrize("name", SNIPPETS)
-def test_snippets_run(name, capsys, monkeypatch):
+def test_snippets_run(name, place, capsys, monkeypatch):
     monkeypatch.setitem(RECIPES, "quick", dataclasses.replace(RECIPES["quick"], epochs=2))
-    exec(compile(SNIPPETS[name], name, "exec"), {})
-    assert capsys.readouterr().out
+    names = {}
+    for number, code in enumerate(SNIPPETS[name]):
+        capsys.readouterr()
+        exec(compile(code, f"{name} ({number})", "exec"), names if name in READ_FROM_THE_TOP else {})
+        assert capsys.readouterr().out, code
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_run(name, place, capsys):
+    for command in COMMANDS[name]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            run(command, monkeypatch, capsys)
+
+
+def run(command, monkeypatch, capsys):
+    """Run a printed command in the current folder, as far as that is possible here."""
+    words = shlex.split(command, comments=True)
+    if matches(command, NOT_RUN):
+        explained = help_on(words, monkeypatch, capsys)
+        assert [word for word in words if word.startswith("--") and word not in explained] == [], command
+        return
+    if matches(command, NOT_TRAINED):
+        monkeypatch.setattr("candidly.bench.sweeps.sweep", make_up_sweep)
+    if re.search(r"\s[|<>]\s", command):
+        monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        subprocess.run(["sh", "-c", command], check=True)
+    elif words[0] == "candidly":
+        cli.main(words[1:])
+    else:
+        assert words[0] == "python", f"no rule for: {command}"
+        runpy.run_path(words[1], run_name="__main__")
+    for option, value in itertools.pairwise(words):
+        if option in ("--out", "--report", "--diagram", "--into") and value != "-":
+            assert Path(value).exists(), command
+
+
+def make_up_sweep(spec, out, **options):
+    make_up_results(Path(out), spec.datasets, spec.combinations(), spec.seeds)
+    return SimpleNamespace(failed=[])
+
+
+def help_on(words, monkeypatch, capsys):
+    """Return the help on a command that is not run."""
+    if words[0] == "make":
+        listed = subprocess.run(["make", "-C", ROOT, "help"], capture_output=True, text=True, check=True).stdout
+        assert f"make {words[1]}\t" in listed
+        return listed
+    if words[0] == "pip":
+        ask = [sys.executable, "-m", *words[:2], "--help"]
+        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+    if words[0] == "candidly":
+        return said(lambda: cli.main([words[1], "--help"]), capsys)
+    if words[1] == "-m":
+        monkeypatch.setattr(sys, "argv", [words[2], "--help"])
+        return said(importlib.import_module(words[2]).main, capsys)
+    return Path(words[1]).read_text(encoding="utf-8")
+
+
+def said(ask, capsys):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        ask()
+    assert not stop.value.code
+    return capsys.readouterr().out
+
+
+def test_the_check_of_commands_sees(place, capsys, monkeypatch):
+    for command in ("candidly demo --sedes 3", "candidly table runs/crosel_gap --diagram", "git pull", "make money"):
+        with pytest.raises((AssertionError, SystemExit)):
+            run(command, monkeypatch, capsys)
+
+
+def test_the_guide_knows_the_columns(place):
+    cli.main(shlex.split("clean birds.csv --candidates candidates --id id --labels label --epochs 1 --out cleaned.csv"))
+    cli.main(shlex.split("fit birds.csv --candidates candidates --id id --labels label --epochs 1 --out model"))
+    cli.main(shlex.split("predict model new-birds.csv --alpha 0.1 --out predictions.csv"))
+    headers = [Path(name).read_text().partition("\n")[0].split(",") for name in ("cleaned.csv", "predictions.csv")]
+    assert headers[0] == ["id", "candidates", "kept", "removed", "predicted", "confidence", "scores", "true"]
+    assert headers[1] == ["id", "predicted", "confidence", "set"]
+    assert [column for header in headers for column in header[1:] if f"`{column}`" not in TEXTS["docs/guide.md"]] == []
+
+
+def test_the_guide_names_options_that_there_are(capsys):
+    known = "".join(said(lambda name=name: cli.main([name, "--help"]), capsys) for name in ("clean", "fit", "predict"))
+    spoken_of = set(re.findall(r"--[a-z][a-z-]*", TEXTS["docs/guide.md"]))
+    assert {"--candidates", "--json"} <= spoken_of
+    assert [option for option in sorted(spoken_of) if not re.search(rf"{option}\b", known)] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name):
-    text = PAGES[name].read_text(encoding="utf-8")
-    targets = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    targets = [link for link in re.findall(r"\]\(([^)#\s]+)", TEXTS[name]) if "://" not in link]
     missing = [target for target in targets if not (PAGES[name].parent / target).exists()]
     assert not missing
 
 
-def test_the_readme_is_short():
-    assert len(PAGES["README.md"].read_text(encoding="utf-8").splitlines()) <= 150
+def test_the_readme_and_the_guide_are_short():
+    assert len(TEXTS["README.md"].splitlines()) <= 150
+    assert len(TEXTS["docs/guide.md"].splitlines()) < 250
 
 
 @pytest.mark.parametrize("name", MODULES)

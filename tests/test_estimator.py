@@ -316,7 +316,8 @@ def test_changed_facts_are_refused(where, value, fitted, tmp_path):
 
 def test_findings_say_what_happened(fitted):
     true = np.array(NAMES)[Y]
-    found = fitted.findings("clouds", ids=[f"row {i}" for i in range(60)], y_true=true)
+    ids = pd.Series([f"row {i}" for i in range(60)], index=range(100, 160))
+    found = fitted.findings("clouds", ids=ids, y_true=pd.Series(true, index=ids.index))
     assert Findings.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert found.rows == 60
     assert found.before == np.bincount(S.sum(1), minlength=4)[1:].tolist()

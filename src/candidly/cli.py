@@ -312,7 +312,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = 1
         except KeyboardInterrupt:
-            print("candidly: interrupted; the same command goes on where runs are kept", file=sys.stderr)
+            print("candidly: interrupted; what was done is kept, and nothing is half-written", file=sys.stderr)
             status = 130
         except (ImportError, MemoryError, OSError, ValueError) as error:
             _show(str(error) or type(error).__name__)

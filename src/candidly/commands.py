@@ -105,7 +105,7 @@ def predict(
         if alpha is not None and not 0 < alpha < 1:
             raise ValueError(f"alpha is {alpha}; it must lie between 0 and 1")
         _check_table(out, [table], telling)
-        estimator = _load(model)
+        estimator = _load(model).set_params(verbose=_progress(telling))
         names = [str(name) for name in estimator.classes_.tolist()]
         if alpha is not None:
             files.check_names(out, names, separator)
@@ -151,6 +151,11 @@ def _quiet(telling: Telling) -> AbstractContextManager[Any]:
     return warnings.catch_warnings(action="ignore") if telling.quiet else nullcontext()
 
 
+def _progress(telling: Telling) -> int:
+    """Whether to show bars."""
+    return int(sys.stderr.isatty() and not telling.quiet)
+
+
 def _read(table: str, candidates: str, reading: Reading) -> Labelled:
     roles = Roles(candidates, reading.id, reading.labels, split(reading.drop, "--drop"))
     classes = _read_classes(reading.classes)
@@ -194,7 +199,7 @@ def _train(rows: Labelled, training: Training, telling: Telling) -> PartialLabel
         **{name: value for name, value in given.items() if value is not None},
         device=training.device,
         random_state=training.seed,
-        verbose=int(sys.stderr.isatty() and not telling.quiet),
+        verbose=_progress(telling),
     )
     with _naming(rows.title):
         return estimator.fit(rows.features, rows.candidates, weights=rows.weights)

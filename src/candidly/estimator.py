@@ -100,10 +100,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     history_ : dict of ndarray, shape (epochs, networks)
         The record of every epoch: loss, mean_candidates, share_changed and, where they exist, covering_rate, alpha and
         threshold.
-    features_ : Features
-        What becomes of the columns of X; ``features_.describe()`` says it in words.
-    model_ : Model
-        The networks.
+    features_, model_ : Features, Model
+        What becomes of the columns of X (``features_.describe()`` says it in words), and the networks.
     n_features_in_, feature_names_in_ : int, ndarray
         Number of columns of X and, if it is a table, their names.
 
@@ -288,8 +286,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _probabilities(self, X: NDArray[Any], folds: int) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of rows with their probabilities by each fold's networks, (folds, b, C)."""
         size = _BLOCK if self.model_.problem.X.device.type == "cpu" else 64 * _BLOCK
-        starts = range(0, len(X), size)
-        for start in tqdm(starts, "predicting", unit="block", disable=not self.verbose, delay=2, leave=False):
+        bar = {"unit": "block", "disable": not self.verbose, "delay": 2, "leave": False}
+        for start in tqdm(range(0, len(X), size), "predicting", **bar):
             rows = slice(start, min(start + size, len(X)))
             block = X[np.arange(start, start + size).clip(max=len(X) - 1)]
             p = self.model_.predict(block)[:, : rows.stop - start].double()

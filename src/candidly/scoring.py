@@ -32,7 +32,7 @@ def covering_rate(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> 
     Examples
     --------
     >>> from candidly import PartialLabelClassifier
-    >>> X, y = [[0.0], [0.1], [0.9], [1.0]], [{"cat"}, {"cat", "dog"}, {"dog"}, {"dog"}]
+    >>> X, y = [[0.0], [0.1], [0.2], [0.9], [1.0], [1.1]], [{"cat"}, {"cat", "dog"}, {"cat"}, {"dog"}, {"dog"}, {"dog"}]
     >>> covering_rate(PartialLabelClassifier(folds=2, random_state=0).fit(X, y), X, y)
     1.0
     """

@@ -1,7 +1,7 @@
 """What an estimator found in its training rows, for the report."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,14 @@ _BINS = 10
 _SETTINGS = ("method", "cleaner", "net", "members", "folds", "alpha", "max_epochs", "lr", "batch_size", "weight_decay")
 
 
-def summarise(estimator: Any, title: str, ids: Sequence[Any] | None, y_true: Sequence[Any] | None) -> Findings:
+def summarise(estimator: Any, title: str, ids: Iterable[Any] | None, y_true: Sequence[Any] | None) -> Findings:
     """Summarise a fitted `candidly.PartialLabelClassifier`; its method `findings` explains the arguments."""
     if not hasattr(estimator, "original_"):
         raise ValueError("a loaded model has no training rows to report on; candidly report shows what was saved")
     S, kept = estimator.original_, estimator.candidates_
     column = {name: j for j, name in enumerate(S.classes)}
     labels = None if y_true is None else np.array([column.get(_plain(name), -1) for name in y_true], np.intp)
+    ids = None if ids is None else list(ids)
     for name, values in (("ids", ids), ("y_true", y_true)):
         if values is not None and len(values) != len(S):
             raise ValueError(f"{name} has {len(values)} entries for {len(S)} rows; give one per row")

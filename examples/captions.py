@@ -1,0 +1,83 @@
+"""Names in captions: who is who in a newspaper's photos, when a caption only lists who is in them.
+
+Run it with ``python examples/captions.py``. Each row is a face: 20 numbers that describe it, an estimated age and the
+section of the newspaper. Its candidates are the names in the caption, as text: ``Ada Holm;Ben Ode``. Faces and captions
+are made up here. A model and a page are written into the current folder; the page needs
+``pip install 'candidly[report]'``.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from candidly import PartialLabelClassifier, report
+
+SECTIONS = {"politics": "Holm", "sport": "Ode", "culture": "Pires", "business": "Quist"}  # who is where most often
+PEOPLE = [f"{first} {last}" for last in SECTIONS.values() for first in ("Ada", "Ben", "Cleo", "Dov", "Elif", "Finn")]
+TWINS = ("Ada Quist", "Ben Quist")  # never in a photo without each other
+
+
+def choose_people(section, rng):
+    """Return who is in a photo: one to four people, most of them of its section, and of the twins both or none."""
+    chance = np.array([5.0 if name.endswith(SECTIONS[section]) else 1.0 for name in PEOPLE])
+    people = rng.choice(PEOPLE, size=rng.integers(1, 5), replace=False, p=chance / chance.sum()).tolist()
+    return sorted({*people, *TWINS}) if set(people) & set(TWINS) else people
+
+
+def take_photos(number, looks, rng):
+    """Return a table of faces, their captions, and who they are."""
+    faces, rest, captions, names = [], {"age": [], "section": []}, [], []
+    for section in rng.choice(list(SECTIONS), size=number).tolist():
+        people = choose_people(section, rng)
+        for name in people:
+            faces.append(looks[name] + rng.normal(0, 1.1, 20))
+            rest["age"].append(30 + 5 * looks[name][0] + rng.normal(0, 5) if rng.random() < 0.9 else None)
+            rest["section"].append(section if rng.random() < 0.9 else None)
+            captions.append(";".join(people))
+            names.append(name)
+    columns = {f"face_{j}": column for j, column in enumerate(np.array(faces).T)}
+    return pa.table(columns | rest), captions, np.array(names)
+
+
+def tell(what, right, twins):
+    """Print how many names are right, of the twins and of all others."""
+    print(f"{what}: {right[~twins].mean():.1%} named right; the twins, by guessing, {right[twins].mean():.1%}")
+
+
+def main():
+    """Name the faces, save the model, and write the page."""
+    rng = np.random.default_rng(0)
+    looks = {name: rng.normal(0, 1, 20) for name in PEOPLE}
+    X, captions, names = take_photos(160, looks, rng)
+    new_X, _, new_names = take_photos(60, looks, rng)  # photos without a caption
+
+    learner = PartialLabelClassifier(separator=";", max_epochs=15, random_state=1).fit(X, captions)
+    print("\n".join(learner.features_.describe()))
+
+    # Wherever one of the twins is a candidate the other is, too. No row says which of them is which, so nothing can
+    # tell them apart: no method, and no number of photos. Which name goes to which of them is up to the first weights,
+    # and with another random_state most of them may be right, or wrong. What helps is a row that has only one of the
+    # two, such as a face labelled by hand. `Candidates.co_occurrence` counts such pairs, and the page shows them.
+    twins, new_twins = np.isin(names, TWINS), np.isin(new_names, TWINS)
+    before = np.mean([len(caption.split(";")) for caption in captions])
+    print(f"\n{len(names)} faces with a caption: {before:.2f} names each, {learner.candidates_.mean_size:.2f} kept")
+    true_kept = [name in left for name, left in zip(names, learner.candidates_.decode(), strict=True)]
+    print(f"the right name is kept for {np.mean(true_kept):.1%}")
+    tell("faces with a caption", learner.transduction_ == names, twins)
+    tell("faces without one", learner.predict(new_X) == new_names, new_twins)
+
+    sets = learner.predict_set(new_X, alpha=0.1)
+    inside = sets[new_names[:, None] == learner.classes_]
+    print(f"sets of {sets.sum(1).mean():.2f} names at alpha = 0.1 hold the right one for {inside.mean():.1%}")
+    for row in range(5):
+        print(f"  {new_names[row]:12}{', '.join(learner.classes_[sets[row]])}")
+
+    findings = learner.findings("Faces in captions", y_true=names)
+    learner.save("captions-model", findings)
+    again = PartialLabelClassifier.load("captions-model")
+    print("\nthe loaded model predicts the same:", np.array_equal(again.predict(new_X), learner.predict(new_X)))
+    report.write(findings, "captions.html")
+    print("written: captions-model, captions.html")
+
+
+if __name__ == "__main__":
+    main()
