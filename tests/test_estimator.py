@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from candidly import Clsp, Conformal, PartialLabelClassifier, candidates, corrupt, data, metrics, scoring
 from candidly.findings import Findings
-from candidly.methods import Pop
+from candidly.methods import Cc, Pop
 
 NAMES = ("ant", "bee", "cow")
 
@@ -281,6 +281,19 @@ def test_a_network_of_ones_own_is_asked_for(tmp_path):
     again = PartialLabelClassifier.load(tmp_path / "model", net=net)
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
     assert again.net is net
+
+
+def test_a_method_of_ones_own_is_asked_for(tmp_path):
+    class Mine(Cc):
+        pass
+
+    classifier = cheap(method=Mine()).fit(X, S)
+    classifier.save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"pass load\(..., method=...\)"):
+        PartialLabelClassifier.load(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model", method=Mine())
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert isinstance(again.method, Mine)
 
 
 def test_models_of_other_kinds_are_refused(fitted, tmp_path):

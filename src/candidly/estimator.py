@@ -382,9 +382,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         persistence.save(self, folder, findings)
 
     @classmethod
-    def load(cls, folder: str | Path, net: Factory | None = None) -> Self:
-        """Read a model that `save` wrote, running no code from it; `net` is needed when it was one of your own."""
-        return persistence.load(cls, folder, net)
+    def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> Self:
+        """Read a model that `save` wrote, running no code from it; `net` and `method` where they were your own."""
+        return persistence.load(cls, folder, net, method)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -18,9 +18,10 @@ from candidly import store
 from candidly.calibration import Calibration
 from candidly.candidates import Candidates
 from candidly.cleaning import CLEANERS
+from candidly.device import find_device
 from candidly.features import Features
 from candidly.findings import Findings
-from candidly.methods import METHODS
+from candidly.methods import METHODS, Method
 from candidly.model import Model, describe
 from candidly.nets import Factory
 
@@ -49,21 +50,24 @@ def save(estimator: Any, folder: str | Path, findings: Findings | None = None) -
     store.write_folder(folder, tensors | estimator.calibration_.tensors(), facts, stem="model", more=more)
 
 
-def load(kind: type, folder: str | Path, net: Factory | None = None) -> Any:
+def load(kind: type, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> Any:
     """Read what `save` wrote."""
     tensors, facts = store.read(folder, stem="model")
     known = facts.get("estimator")
     if not isinstance(known, dict):
         raise ValueError(f"{folder} holds no estimator; if a Model was saved there, use candidly.Model.load")
     ours = {name: value for name, value in tensors.items() if name.startswith("calibration.")}
-    model = Model.of_parts({name: value for name, value in tensors.items() if name not in ours}, facts, net=net)
+    theirs = {name: value for name, value in tensors.items() if name not in ours}
+    model = Model.of_parts(theirs, facts, net=net, method=method)
     features, calibration = Features.from_json(known.get("features")), Calibration.of_tensors(ours)
     if features.width != math.prod(model.problem.X.shape[1:]):
         raise ValueError(f"{folder} has features that do not fit its network; restore a copy or save the model again")
     if model.problem.runs % len(calibration.counts):
         raise ValueError(f"{folder} has scores that do not fit its networks; restore a copy or save the model again")
-    estimator = kind(**_parameters(kind, known.get("parameters"), net))
-    estimator.model_, estimator.calibration_ = model, calibration
+    given = {name: value for name, value in (("net", net), ("method", method)) if value is not None}
+    estimator = kind(**(_parameters(kind, known.get("parameters")) | given))
+    place = find_device("cpu" if estimator.device == "cpu" else "auto")  # a model from a GPU also works without one
+    estimator.model_, estimator.calibration_ = model.to(place), calibration
     estimator.classes_ = as_array(model.problem.classes)
     estimator.history_ = dict(model.history)
     estimator.trained_on_ = known.get("trained_on")
@@ -102,13 +106,12 @@ def _plain(value: Any) -> Any:
     return None
 
 
-def _parameters(kind: type, saved: Any, net: Factory | None) -> dict[str, Any]:
+def _parameters(kind: type, saved: Any) -> dict[str, Any]:
     """Return the constructor's arguments; methods and cleaners are made anew from their settings."""
     names = kind._get_param_names()  # type: ignore[attr-defined]
     if not isinstance(saved, dict) or not saved.keys() <= set(names):
         raise ValueError("the model's parameters are those of another version of candidly; save it again")
-    found = {name: _made(value) if isinstance(value, Mapping) else value for name, value in saved.items()}
-    return found | ({} if net is None else {"net": net})
+    return {name: _made(value) if isinstance(value, Mapping) else value for name, value in saved.items()}
 
 
 def _made(settings: Mapping[str, Any]) -> Any:
