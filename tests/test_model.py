@@ -614,15 +614,16 @@ def test_predict_takes_arrays_and_lists():
 
 @pytest.mark.parametrize("numbers", [1, 6 * D, 11 * D, 10**6])
 def test_predict_works_in_blocks(numbers, monkeypatch):
-    """A block holds at most so many numbers of input, over all runs, and at least one row."""
+    """A block holds at most so many numbers, of input or of a layer, over all runs, and at least one row."""
     model, X = train(net="mlp"), problem().X
     whole, sizes = model.predict(X), []
     plain = Proden.predict
-    monkeypatch.setattr(batches, "_SWEEP_NUMBERS", numbers)
+    monkeypatch.setattr(batches, "_SWEEP_NUMBERS", {"cpu": numbers})
+    monkeypatch.setattr(batches, "_LAYER", 2 * D)
     monkeypatch.setattr(Proden, "predict", lambda self, x: sizes.append(x.shape[1]) or plain(self, x))
     assert torch.allclose(model.predict(X), whole, atol=1e-6)
     assert sum(sizes) == N
-    assert max(sizes) == min(N, max(1, numbers // (2 * D)))
+    assert max(sizes) == min(N, max(1, numbers // (2 * 2 * D)))
 
 
 def test_predict_leaves_training_mode_as_the_engine_wants_it():

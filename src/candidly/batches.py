@@ -11,7 +11,8 @@ from candidly.cleaning import Cleaner
 from candidly.methods.base import Method
 from candidly.problem import Problem, stream
 
-_SWEEP_NUMBERS = 2**24  # how many numbers of input one block of a sweep may hold
+_SWEEP_NUMBERS = {"cpu": 2**22, "cuda": 2**26}  # that one block of a sweep may hold, about, of inputs or of a layer's
+_LAYER = 1024  # numbers per row of a layer, at least
 
 
 class Batch:
@@ -128,7 +129,9 @@ class Sweep:
             return torch.cat([fn(scaled(part, self._problem)) for part in parts], 1)
 
     def _blocks(self, n: int) -> list[slice]:
-        size = max(1, _SWEEP_NUMBERS // (self._problem.runs * max(1, self._problem.X.shape[1:].numel())))
+        X = self._problem.X
+        numbers = _SWEEP_NUMBERS.get(X.device.type, 2**22)
+        size = max(1, numbers // (self._problem.runs * max(_LAYER, X.shape[1:].numel())))
         return [slice(start, start + size) for start in range(0, max(1, n), size)]
 
     def noise(self) -> Tensor:
