@@ -67,21 +67,21 @@ class Cell:
 
 def cells() -> Iterator[Cell]:
     """All cells, the most important ones first."""
-    both = (False, True)
+    both, unit = (False, True), ("unit",)
     parts = [
         (("lost",), ("proden",), (MIDDLE,), INPUTS, (False,)),
-        (("lost",), ("proden",), (MIDDLE,), ("unit",), (True,)),
-        (("lost",), ("proden",), (SHORT, MIDDLE_LARGE, SHORT_LARGE), ("unit",), (False,)),
+        (("lost",), ("proden",), (MIDDLE,), unit, (True,)),
+        (("lost",), ("proden",), (SHORT, MIDDLE_LARGE, SHORT_LARGE), unit, (False,)),
         (("bird-song",), ("proden",), (SHORT_LARGE,), INPUTS, (False,)),
-        (("bird-song",), ("proden",), (SHORT,), ("unit",), both),
-        (DIGITS, ("proden",), (SHORT,), INPUTS, (False,)),
-        (DIGITS, ("proden",), (SHORT,), ("unit",), (True,)),
-        (("lost",), ("cc", "pop"), (MIDDLE,), ("unit",), (False,)),
-        (("bird-song",), ("cc", "pop"), (SHORT,), ("unit",), (False,)),
-        (("bird-song",), ("proden",), (MIDDLE, MIDDLE_LARGE), ("unit",), (False,)),
-        (("lost",), ("crosel",), (MIDDLE,), ("unit",), (False,)),
-        (("lost",), ("proden",), (PUBLISHED,), ("unit",), (False,)),
-        (("bird-song",), ("crosel",), (SHORT,), ("unit",), (False,)),
+        (("bird-song",), ("proden",), (SHORT,), unit, both),
+        (("bird-song",), ("proden",), (MIDDLE_LARGE,), unit, (True, False)),
+        (DIGITS, ("proden",), (MIDDLE,), unit, both),
+        (("lost",), ("cc", "pop"), (MIDDLE,), unit, (False,)),
+        (("bird-song",), ("cc", "pop"), (SHORT_LARGE,), unit, (False,)),
+        (DIGITS, ("proden",), (MIDDLE,), ("z",), (False,)),
+        (("lost",), ("crosel",), (MIDDLE,), unit, (False,)),
+        (("lost",), ("proden",), (PUBLISHED,), unit, (False,)),
+        (("bird-song",), ("crosel",), (SHORT_LARGE,), unit, (False,)),
     ]
     for datasets, methods, recipes, inputs, folds in parts:
         for one in itertools.product(datasets, methods, recipes, inputs, folds, CLEANERS):

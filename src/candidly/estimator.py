@@ -66,7 +66,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     lr, weight_decay : float
         Adam's; the learning rate is the maximum of a cycle.
     batch_size : int or None
-        None is 16 below 5000 rows, otherwise 256.
+        None is a power of two near a 64th of the rows, from 16 to 256.
     early_stopping, n_iter_no_change : bool, int
         Whether to stop when the covering rate of held-out rows, the share whose most probable class is a candidate,
         has not risen for so many epochs, and to keep the networks that had the best one.
@@ -245,8 +245,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
             weights=None if weights is None else weights[plan.index],
         )
-        batch_size = None if self.batch_size is None else int(self.batch_size)
-        recipe = Recipe("custom", int(self.max_epochs), batch_size, max_lr=self.lr, weight_decay=self.weight_decay)
+        batch_size = self.batch_size or 2 ** np.log2(len(plan.index) / 64).round().clip(4, 8)
+        recipe = Recipe("custom", int(self.max_epochs), int(batch_size), max_lr=self.lr, weight_decay=self.weight_decay)
         method = find_method(self.method)
         model = fit(
             problem,
