@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from candidly import Clsp, Conformal, PartialLabelClassifier, candidates, corrupt, data, metrics, scoring
+from candidly import Clsp, Conformal, Oracle, PartialLabelClassifier, candidates, corrupt, data, metrics, scoring
 from candidly.findings import Findings
 from candidly.methods import Cc, Pop
 
@@ -288,7 +288,8 @@ def test_a_method_of_ones_own_is_asked_for(tmp_path):
         pass
 
     classifier = cheap(method=Mine()).fit(X, S)
-    classifier.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="Mine is not saved"):
+        classifier.save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"pass load\(..., method=...\)"):
         PartialLabelClassifier.load(tmp_path / "model")
     again = PartialLabelClassifier.load(tmp_path / "model", method=Mine())
@@ -376,6 +377,7 @@ def test_true_labels_may_be_unknown(fitted):
         ({"max_epochs": 0}, "max_epochs is 0"),
         ({"lr": -1}, "max_lr is -1.0"),
         ({"batch_size": 1}, "batch_size is 1"),
+        ({"batch_size": 0}, "batch_size is 0"),
         ({"net": "cnn"}, "unknown network 'cnn'"),
         ({"classes": ["ant", "bee"]}, "2 class names for 3 columns"),
         ({"separator": "|"}, "separator= splits rows of strings, but y is a matrix"),
@@ -393,6 +395,72 @@ def test_lengths_must_agree():
         cheap().fit(X, S[:-1])
     with pytest.raises(ValueError, match="row 1 has no candidates"):
         cheap().fit(X[:2], [["ant", "bee"], []])
+
+
+def test_cleaners_that_know_rows_know_the_right_ones():
+    """The estimator sorts rows by their content; what a cleaner holds of each must follow."""
+    told = cheap(cleaner=Oracle(Y), max_epochs=2).fit(X, S)
+    blind = cheap(cleaner=Oracle(Y[::-1].copy()), max_epochs=2).fit(X, S)
+    assert told.history_["mean_candidates"][-1] == pytest.approx(1)
+    assert not np.array_equal(told.predict_proba(X), blind.predict_proba(X))
+    own = cheap(cleaner=Clsp(), max_epochs=2).fit(X, S)
+    given = cheap(cleaner=Clsp(features=(own.features_.transform(X) + 4) / 8), max_epochs=2).fit(X, S)
+    np.testing.assert_allclose(given.history_["mean_candidates"], own.history_["mean_candidates"])
+
+
+def test_the_level_may_be_any_kind_of_number():
+    plain, array = cheap(alpha=0.1).fit(X, S), cheap(alpha=np.float64(0.1)).fit(X, S)
+    assert plain.candidates_ == array.candidates_
+
+
+def test_columns_of_a_frame_are_taken_by_name(fitted):
+    frame = pd.DataFrame(S, columns=list(NAMES))
+    again = cheap(classes=("cow", "ant", "bee"), max_epochs=2).fit(X, frame)
+    assert set(again._original.decode()[0]) == set(lists(S)[0])
+    assert fitted.score(X, frame[["cow", "ant", "bee"]]) == fitted.score(X, frame) == fitted.score(X, S)
+    arrow = pa.table({name: S[:, j] for j, name in enumerate(NAMES)})
+    np.testing.assert_array_equal(cheap().fit(X, arrow).predict_proba(X), fitted.predict_proba(X))
+
+
+def test_candidates_are_scored_whatever_the_separator():
+    sets = candidates.encode(lists(S))
+    classifier = cheap(separator="|", max_epochs=2).fit(X, ["|".join(row) for row in lists(S)])
+    assert classifier.score(X, sets) == classifier.score(X, ["|".join(row) for row in lists(S)])
+
+
+@pytest.mark.parametrize("names", [(b"a", b"b"), (("x", 1), ("y", 2))])
+def test_names_that_cannot_be_kept_are_refused_at_once(names):
+    with pytest.raises(ValueError, match="name classes by text or numbers"):
+        cheap(classes=names).fit(X, np.c_[S[:, :1], ~S[:, :1]])
+
+
+def test_a_failed_refit_leaves_what_was_fitted():
+    classifier = cheap(max_epochs=2).fit(X, S)
+    before = classifier.predict_proba(X)
+    with pytest.raises(ValueError, match="unknown network"):
+        classifier.set_params(net="cnn").fit(X[:, :2], S)
+    np.testing.assert_array_equal(classifier.predict_proba(X), before)
+
+
+def test_divergence_is_an_error():
+    with pytest.raises(ValueError, match="training diverged"):
+        cheap(lr=1e30, max_epochs=3).fit(X, S)
+
+
+def test_weights_and_categories_meet():
+    table = pd.DataFrame({"a": X[:, 0], "b": ["x", "y", None] * 20})
+    weight = [0] + [1] * 58 + [2]
+    weighted = cheap(max_epochs=2).fit(table, S, sample_weight=weight)
+    rows = np.repeat(np.arange(60), weight)
+    repeated = cheap(max_epochs=2).fit(table.iloc[rows], S[rows])
+    np.testing.assert_array_equal(weighted.predict_proba(table), repeated.predict_proba(table))
+    assert weighted.n_iter_ == 2
+
+
+def test_too_few_rows_to_remove_anything_are_pointed_out():
+    few = cheap(folds=5, max_epochs=2).fit(X[:30], S[:30])
+    assert few.candidates_.matrix.tolist() == S[:30].tolist()
+    assert any("no p-value can be as low as 0.05" in line for line in few.findings().words)
 
 
 def test_several_axes_of_settings_meet():

@@ -37,11 +37,6 @@ def check(matrix: NDArray[np.bool_]) -> None:
     ValueError
         If the matrix is not two-dimensional or not boolean, has no rows or fewer than two classes, or has an empty row.
 
-    Warns
-    -----
-    UserWarning
-        If all rows (more than one) have the same candidates: nothing can be learned from them.
-
     Examples
     --------
     >>> check(np.array([[True, False], [True, True]]))
@@ -63,11 +58,15 @@ def check(matrix: NDArray[np.bool_]) -> None:
     if empty.size:
         others = f" (and {empty.size - 1} more rows)" if empty.size > 1 else ""
         raise ValueError(f"row {empty[0]} has no candidates{others}; drop it or list at least one class for it")
+
+
+def warn_of_sameness(matrix: NDArray[np.bool_]) -> None:
+    """Warn if all rows (more than one) have the same candidates: nothing can be learned from them."""
     if len(matrix) > 1 and np.array_equal(matrix.all(axis=0), matrix.any(axis=0)):
         warnings.warn(
             f"all {len(matrix)} rows have the same candidates, so nothing can be learned from them; "
             "add rows whose candidate sets differ, or check how the sets were made",
-            stacklevel=2,
+            stacklevel=4,
         )
 
 
@@ -267,11 +266,19 @@ def encode(y: Any, classes: Iterable[Hashable] | None = None, separator: str | N
         y = y.decode()
     found = labels.read(y, separator)
     if isinstance(found, np.ndarray):
-        columns = tuple(getattr(y, "columns", range(found.shape[-1])))
-        return Candidates(found, columns if names is None else names)
+        columns = labels.column_names(y)
+        if names is None:
+            names = tuple(range(found.shape[-1])) if columns is None else columns
+        matrix = found if columns is None else labels.arrange(found, columns, names)
+        return _warned(Candidates(matrix, names))
     if names is None:
         names = labels.sorted_names(found)
-    return Candidates(labels.mark(found, names), names)
+    return _warned(Candidates(labels.mark(found, names), names))
+
+
+def _warned(found: Candidates) -> Candidates:
+    warn_of_sameness(found.matrix)
+    return found
 
 
 def __getattr__(name: str) -> Any:

@@ -149,9 +149,10 @@ class Training:
         def share(flags: Tensor) -> Tensor:
             return (flags & member).sum(1) / rows
 
+        sizes = torch.stack([run.sum(-1) for run in kept])  # all at once would take 8 bytes a label
         facts = {
             "loss": self.loss / self.steps,
-            "mean_candidates": (kept.sum(-1) * member).sum(1) / rows,
+            "mean_candidates": (sizes * member).sum(1) / rows,
             "share_changed": share((kept != self.original).any(-1)),
         }
         if self.y is not None:

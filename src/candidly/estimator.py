@@ -2,6 +2,7 @@
 
 import dataclasses
 import numbers
+import operator
 import time
 import warnings
 from collections.abc import Hashable, Iterable, Iterator
@@ -12,13 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from candidly import candidates, persistence, scoring
+from candidly import persistence, scoring, targets
 from candidly.calibration import SCORES, Calibration
 from candidly.candidates import Candidates
 from candidly.cleaning import Cleaner, find_cleaner
@@ -61,8 +61,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         all rows but a fraction.
     alpha : float
         Level of `candidates_`: the candidates of a training row with a p-value of at most `alpha` are removed.
-    max_epochs : int
-        Passes over the training rows.
+    max_epochs : int or None
+        Passes over the training rows; None is 50, and 25 from 2000 rows on.
     lr, weight_decay : float
         Adam's; the learning rate is the maximum of a cycle.
     batch_size : int or None
@@ -123,7 +123,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         members: int = 1,
         folds: int = 5,
         alpha: float = 0.05,
-        max_epochs: int = 50,
+        max_epochs: int | None = None,
         lr: float = 0.01,
         batch_size: int | None = None,
         weight_decay: float = 1e-4,
@@ -179,20 +179,23 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n = count_rows(X)
         if n < 2:
             raise ValueError(f"X has n_samples={n}; give at least two rows to learn from")
-        S = self._read(y, n)
+        S = targets.read(y, n, self.classes, self.separator)
         weights = None if weights is None else check_weights(weights, S.matrix.shape)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
-        self._note_features(Features.fit(X, rows=rows, max_categories=self.max_categories))
-        encoded = self.features_.transform(X)
+        features = Features.fit(X, rows=rows, max_categories=self.max_categories)
+        with warnings.catch_warnings(action="ignore" if rows is not None else "default"):
+            encoded = features.transform(X)  # which may warn of rows without weight
         rng = np.random.default_rng(seeds[1])
         plan = make_plan(encoded, S.matrix, copies, self.folds, self.validation_fraction, rng)
+        self.model_ = self._train(encoded, S, plan, weights, seeds[2])
+        self._note_features(features)
         self.classes_ = persistence.as_array(S.classes)
         self.trained_on_ = persistence.fingerprint(encoded, S)
-        self.model_ = self._train(encoded, S, plan, weights, seeds[2])
         self.history_ = dict(self.model_.history)
+        self.n_iter_ = len(self.history_["loss"])
         self._score_rows(encoded, S, plan)
-        self.seconds_ = time.monotonic() - begun
+        self._seconds = time.monotonic() - begun
         return self
 
     def _check(self) -> None:
@@ -200,24 +203,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         find_method(self.method), find_cleaner(self.cleaner)
         for name in ("members", "folds", "max_epochs", "n_iter_no_change"):
             value = getattr(self, name)
+            if value is None and name == "max_epochs":
+                continue
             if not isinstance(value, numbers.Integral) or value < 1:
                 raise ValueError(f"{name} is {value!r}; give a whole number of at least 1")
         _check_share("alpha", self.alpha)
-        _check_share("validation_fraction", self.validation_fraction or 0.5)
+        if self.validation_fraction != 0:
+            _check_share("validation_fraction", self.validation_fraction)
         if self.early_stopping and self.folds == 1 and not self.validation_fraction:
             raise ValueError("early_stopping watches held-out rows, and there are none; set validation_fraction=0.1")
-
-    def _read(self, y: Any, n: int) -> Candidates:
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None; give one")
-        if np.ndim(getattr(y, "shape", 0)) == 1 and tuple(y.shape)[1:] == (1,):
-            y = column_or_1d(y, warn=True)
-        if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind == "f":
-            check_classification_targets(y)
-        S = candidates.encode(y, self.classes, self.separator)
-        if len(S) != n:
-            raise ValueError(f"X has {n} rows but y has {len(S)}; give each row its candidates")
-        return S
 
     def _note_features(self, features: Features) -> None:
         self.features_ = features
@@ -237,21 +231,22 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         # Standardised numbers become (x + 4) / 8, mostly between 0 and 1: networks overfit less (docs/defaults.md).
         problem = Problem.of(
             X[plan.index],
-            S.matrix[plan.index],
+            Candidates(S.matrix[plan.index], S.classes),
             rows=[plan.trained(k) for k in parts],
             seeds=seed.generate_state(len(parts)).tolist(),
-            classes=S.classes,
             shift=0.0 if X.dtype == np.uint8 else -4.0,
             scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
             weights=None if weights is None else weights[plan.index],
         )
-        batch_size = self.batch_size or 2 ** np.log2(len(plan.index) / 64).round().clip(4, 8)
-        recipe = Recipe("custom", int(self.max_epochs), int(batch_size), max_lr=self.lr, weight_decay=self.weight_decay)
-        method = find_method(self.method)
+        usual = 2 ** int(np.log2(len(plan.index) / 64).round().clip(4, 8))
+        batch_size = usual if self.batch_size is None else operator.index(self.batch_size)
+        epochs = (50 if len(plan.index) < 2000 else 25) if self.max_epochs is None else int(self.max_epochs)
+        recipe = Recipe("custom", epochs, batch_size, max_lr=self.lr, weight_decay=self.weight_decay)
+        method, cleaner = find_method(self.method), find_cleaner(self.cleaner)
         model = fit(
             problem,
             method,
-            find_cleaner(self.cleaner),
+            None if cleaner is None else cleaner.take(plan.index),
             recipe,
             net=self.net,
             device=self.device,
@@ -265,23 +260,25 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _score_rows(self, X: NDArray[Any], S: Candidates, plan: Plan) -> None:
         """Score every row with networks that did not train on it, if there are such, and clean its candidates."""
-        fold, member = torch.zeros(len(S), dtype=torch.int64), torch.zeros(len(S), dtype=torch.bool)
         index, held_in = torch.from_numpy(plan.index), torch.from_numpy(plan.fold)
-        fold[index], member[index] = held_in.clamp_min(0), held_in >= 0
+        fold, member = torch.from_numpy(plan.row_fold).clamp_min(0), torch.zeros(len(S), dtype=torch.bool)
+        member[index] = held_in >= 0
         p = torch.empty(len(S), len(S.classes))
         for rows, some in self._probabilities(X, plan.folds):
             p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
+        if not p.isfinite().all():
+            raise ValueError("training diverged, so that probabilities are not finite; use a smaller lr")
         sets = torch.from_numpy(S.matrix.copy())
         self.calibration_ = Calibration.of(p[index], sets[index], held_in, plan.folds)
         p_values = self.calibration_.own_p_values(p, sets, fold, member)
-        kept = S.matrix & (p_values.numpy() > self.alpha)
+        kept = S.matrix & (p_values.numpy() > float(self.alpha))
         kept = np.where(kept.any(1, keepdims=True), kept, S.matrix)
         confidence, best = p.masked_fill(~sets, -1).max(1)
         self.p_values_ = p_values.numpy()
         self.candidates_ = Candidates(kept, S.classes)
         self.transduction_ = self.classes_[best.numpy()]
         self.confidence_ = confidence.numpy()
-        self.original_, self.top_ = S, tuple(part.numpy() for part in reversed(p.max(1)))
+        self._original, self._top = S, tuple(part.numpy() for part in reversed(p.max(1)))
 
     def _probabilities(self, X: NDArray[Any], folds: int) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of rows with their probabilities by each fold's networks, (folds, b, C)."""
@@ -330,8 +327,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Let training and new rows be exchangeable. If every held-out row has one candidate, the true one, or if `score`
         is "worst" and the true label is always a candidate, then with ``folds=1`` a set holds the true label with
         probability at least 1 − `alpha`, and with more folds at least about 1 − 2·`alpha`, as a rule about 1 − `alpha`
-        (`candidly.conformal.cross_p_values`). With "best" and several candidates there is no guarantee: where the most
-        probable candidate is wrong, sets are too small. With "worst" they are large.
+        (`candidly.conformal.cross_p_values`); a little less with early stopping, which the same rows decide. With
+        "best" and several candidates there is no guarantee: where the most probable candidate is wrong, sets are too
+        small. With "worst" they are large.
         """
         _check_share("alpha", alpha)
         if score not in SCORES:

@@ -69,7 +69,7 @@ class Features:
         max_categories : int
             How many categories of a column get a column of their own: the most frequent. The rest share one.
         """
-        if type(max_categories) is not int or max_categories < 1:
+        if isinstance(max_categories, bool) or not isinstance(max_categories, int | np.integer) or max_categories < 1:
             raise ValueError(f"max_categories is {max_categories!r}; pass an integer of at least 1")
         table = read(X)
         if isinstance(table, np.ndarray):
@@ -81,7 +81,7 @@ class Features:
             if isinstance(block, Numbers):
                 columns += encoding.fit_numbers(block.values, block.kind)
             else:
-                columns.append(encoding.fit_texts(block, table.label(j), max_categories))
+                columns.append(encoding.fit_texts(block, table.label(j), int(max_categories)))
         features = cls(tuple(columns), table.names, table.shape[0] if rows is None else len(rows))
         if features.width > MOST_COLUMNS:
             raise ValueError(f"X has {features.width} columns when encoded; the limit is {MOST_COLUMNS}, select some")

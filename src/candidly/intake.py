@@ -41,7 +41,7 @@ class Texts:
     def take(self, rows: NDArray[np.intp]) -> "Texts":
         """Return some rows, of which one may come several times, and the values that occur in them."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
-        gap = int(used[:1] == -1)  # where a value is missing, it is the first
+        gap = int((used[:1] == -1).any())  # where a value is missing, it is the first
         return Texts(codes - gap, [self.values[code] for code in used[gap:]])
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.frames import as_frame
+
 Rows = list[list[Hashable]]
 """The class names of each row."""
 
@@ -28,6 +30,30 @@ def read(y: Any, separator: str | None = None) -> NDArray[np.bool_] | Rows:
     if separator is not None:
         raise ValueError("separator= splits rows of strings, but y is a matrix; leave it out")
     return _as_boolean(parsed)
+
+
+def column_names(y: Any) -> tuple[Any, ...] | None:
+    """Return the class names that a matrix has as the names of its columns, if it has some."""
+    names = getattr(y, "column_names", getattr(y, "columns", None))
+    if names is None or list(names) == list(range(len(names))):
+        return None
+    return tuple(names)
+
+
+def arrange(matrix: NDArray[np.bool_], columns: Sequence[Any], classes: Sequence[Any]) -> NDArray[np.bool_]:
+    """Put the columns of a matrix into the order of the classes.
+
+    Examples
+    --------
+    >>> arrange(np.array([[True, False]]), ["dog", "cat"], ["cat", "dog"]).tolist()
+    [[False, True]]
+    """
+    place = {name: j for j, name in enumerate(columns)}
+    if place.keys() != set(classes) or len(place) < len(columns):
+        raise ValueError(
+            f"y has the columns {list(columns)[:10]} but the classes are {list(classes)[:10]}; name them alike"
+        )
+    return matrix[:, [place[name] for name in classes]]
 
 
 def mark(rows: Rows, classes: Sequence[Hashable], unknown: bool = False) -> NDArray[np.bool_]:
@@ -53,8 +79,9 @@ def _parse(y: Any) -> NDArray[Any] | list[Any]:
     """Return a matrix of numbers, or a list with one entry per row."""
     if hasattr(y, "tocsr"):
         y = y.toarray()
-    if hasattr(y, "__array__"):
-        array = np.asarray(y)
+    frame = as_frame(y, "y") if hasattr(y, "column_names") or hasattr(y, "columns") else None
+    if frame is not None or hasattr(y, "__array__"):
+        array = np.asarray(y) if frame is None else frame.to_numpy()
         if array.ndim == 0:
             raise ValueError(f"y is the single value {y!r}; pass one entry per row")
         numbers = array.dtype.kind in "biuf" or (array.dtype == object and all(_is_number(v) for v in array.flat))
@@ -123,7 +150,8 @@ def _row_names(i: int, row: Any, separator: str | None) -> list[Hashable]:
 
 def _name(value: Any, place: str) -> Hashable:
     value = _plain(value)
-    if value is None or (isinstance(value, float) and value != value):
+    absent = type(value).__name__ in ("NAType", "NaTType")  # pandas', which need not be installed
+    if value is None or absent or (isinstance(value, float) and value != value):
         raise ValueError(f"{place} holds a missing name ({value}); drop it or name a class")
     if isinstance(value, str) and not value.strip():
         raise ValueError(f"{place} holds an empty name ({value!r}); drop it or name a class")

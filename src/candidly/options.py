@@ -74,7 +74,7 @@ class Training:
         cleaner: What prunes candidate sets during training: conformal, clsp or none.
         members: Networks to train on each part of the rows, and to average (default: 1).
         folds: Parts to divide the rows into; each is scored by networks that did not train on it (default: 5).
-        epochs: Passes over the rows (default: 50).
+        epochs: Passes over the rows (default: 50, and 25 from 2000 rows on).
         alpha: Candidates whose p-value is at most this are removed (default: 0.05).
         seed: Decides folds, first weights and the order of rows.
         device: Where to train: auto, cpu or cuda.

@@ -1,10 +1,10 @@
 """Estimators on disk: what `candidly.estimator.PartialLabelClassifier` adds to a model's folder."""
 
-import dataclasses
 import hashlib
 import json
 import math
 import platform
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import candidly
 from candidly import store
 from candidly.calibration import Calibration
 from candidly.candidates import Candidates
-from candidly.cleaning import CLEANERS
+from candidly.cleaning import CLEANERS, Cleaner
 from candidly.device import find_device
 from candidly.features import Features
 from candidly.findings import Findings
@@ -99,8 +99,11 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if isinstance(value, _SIMPLE):
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return describe(value)
+    if isinstance(value, Method | Cleaner):
+        settings: list[Any] = list(vars(value).values())
+        if type(value) in {*METHODS.values(), *CLEANERS.values()} and all(isinstance(one, _SIMPLE) for one in settings):
+            return describe(value)
+        warnings.warn(f"{type(value).__name__} is not saved; to train a loaded model again, set it anew", stacklevel=6)
     if isinstance(value, list | tuple | np.ndarray):
         return [_plain(item) for item in value]
     return None

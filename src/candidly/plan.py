@@ -1,4 +1,4 @@
-"""Which rows train which network, and which are held out: folds over different rows, whatever order they come in."""
+"""Which rows train which network, and which are held out: folds over rows that differ, whatever order they come in."""
 
 import warnings
 from dataclasses import dataclass
@@ -20,12 +20,15 @@ class Plan:
         Which of the user's rows each training row is; one may come several times, or not at all.
     fold : ndarray of int, shape (N,)
         The fold in which a training row is held out; -1 if it always trains.
+    row_fold : ndarray of int, shape (n,)
+        The same for each of the user's rows; 0 if neither it nor its like trains.
     folds : int
         How many folds there are.
     """
 
     index: NDArray[np.intp]
     fold: NDArray[np.intp]
+    row_fold: NDArray[np.intp]
     folds: int
 
     def trained(self, fold: int) -> NDArray[np.intp]:
@@ -45,7 +48,7 @@ def make_plan(
     fraction: float,
     rng: np.random.Generator,
 ) -> Plan:
-    """Put the rows into folds, equal rows into the same one.
+    """Put the rows into folds, those with equal features into the same one.
 
     Parameters
     ----------
@@ -65,36 +68,47 @@ def make_plan(
     Examples
     --------
     >>> X, S = np.arange(4.0)[:, None], np.eye(4, dtype=bool)
-    >>> plan = make_plan(X, S, np.array([1, 0, 2, 1]), folds=2, fraction=0, rng=np.random.default_rng(0))
+    >>> plan = make_plan(X, S, np.array([2, 0, 2, 1]), folds=2, fraction=0, rng=np.random.default_rng(0))
     >>> plan.index.tolist(), plan.fold.tolist()
-    ([0, 2, 2, 3], [0, 0, 0, 1])
+    ([0, 0, 2, 2, 3], [0, 0, 0, 0, 1])
     """
-    key = _content(X, S)
+    key, item = _content(X, np.packbits(S, axis=1)), _content(X)
     index = np.repeat(np.arange(len(X)), copies)
     index = index[np.argsort(key[index], kind="stable")]
-    group = np.cumsum(np.r_[False, key[index][1:] != key[index][:-1]])
-    groups = int(group[-1]) + 1
-    place = rng.permutation(groups)
+    items, group = np.unique(item[index], return_inverse=True)
+    place = rng.permutation(len(items))
     if folds > 1:
-        if groups < 2:
-            raise ValueError(f"all {len(index)} rows are the same, so none can be held out; add rows that differ")
-        if groups < folds:
-            warnings.warn(f"folds is {folds} but only {groups} rows differ; there will be {groups} folds", stacklevel=3)
-            folds = groups
-        return Plan(index, (place % folds)[group], folds)
-    held = round(fraction * groups)
-    if fraction and not 0 < held < groups:
-        raise ValueError(
-            f"validation_fraction is {fraction}, which holds out {held} of {groups} rows that differ; it must leave "
-            "some on either side"
-        )
-    return Plan(index, np.where(place < held, 0, -1)[group], 1)
+        fold, folds = _deal(place, folds, len(index))
+    else:
+        held = round(fraction * len(items))
+        if fraction and not 0 < held < len(items):
+            raise ValueError(
+                f"validation_fraction is {fraction}, which holds out {held} of {len(items)} rows that differ; it must "
+                "leave some on either side"
+            )
+        fold = np.where(place < held, 0, -1)
+    for k in range(folds):
+        trained = int((fold[group] != k).sum())
+        if trained < 2:
+            raise ValueError(f"a network would train on {trained} of {len(index)} rows, the others held out; add some")
+    near = np.searchsorted(items, item).clip(max=len(items) - 1)
+    return Plan(index, fold[group], np.where(items[near] == item, fold[near], 0), folds)
 
 
-def _content(X: NDArray[Any], S: NDArray[np.bool_]) -> NDArray[np.bytes_]:
+def _deal(place: NDArray[np.intp], folds: int, rows: int) -> tuple[NDArray[np.intp], int]:
+    """Return the fold of each item, given its place in a random order, and how many folds there are."""
+    if len(place) < 2:
+        raise ValueError(f"all {rows} rows have the same features, so none can be held out; add rows that differ")
+    if len(place) < folds:
+        message = f"folds is {folds} but only {len(place)} rows differ; there will be {len(place)} folds"
+        warnings.warn(message, stacklevel=4)
+    return place % min(folds, len(place)), min(folds, len(place))
+
+
+def _content(X: NDArray[Any], *more: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     """Return each row's bytes, by which rows can be sorted."""
     plain = X + 0.0 if X.dtype.kind == "f" else X  # there are two zeros
-    whole = np.concatenate([np.ascontiguousarray(plain).reshape(len(X), -1).view(np.uint8), np.packbits(S, axis=1)], 1)
+    whole = np.concatenate([np.ascontiguousarray(plain).reshape(len(X), -1).view(np.uint8), *more], 1)
     return whole.view(f"S{whole.shape[1]}")[:, 0]
 
 

@@ -115,6 +115,7 @@ class Problem:
         >>> problem.runs, problem.num_classes
         (3, 2)
         """
+        known = isinstance(S, candidates.Candidates)  # and looked at by whoever made them
         if isinstance(S, candidates.Candidates):
             classes = S.classes if classes is None else classes
             S = S.matrix
@@ -127,6 +128,8 @@ class Problem:
             raise ValueError(f"seeds is {list(seeds)}; give each run a seed, an integer of at least 0")
         for matrix in sets if sets.ndim == 3 else [sets]:
             candidates.check(matrix)
+            if not known:
+                candidates.warn_of_sameness(matrix)
         if sets.ndim == 3 and len(sets) != runs:
             raise ValueError(f"S holds sets for {len(sets)} runs but there are {runs} seeds; give one seed per run")
         if len(features) != sets.shape[-2]:
@@ -191,9 +194,9 @@ class Problem:
     @property
     def start(self) -> Tensor:
         """Label weights to start with, (R, N, C): on each row's candidates, with sum 1; a new tensor."""
-        equal = uniform_weights(self.sets, self.dtype)
+        equal = uniform_weights(self.S, self.dtype).expand(self.sets.shape)
         if self.weights is None:
-            return equal
+            return equal.clone()
         inside = torch.where(self.sets, self.weights, 0)
         total = inside.sum(-1, keepdim=True)
         return torch.where(total > 0, inside / total.where(total > 0, 1), equal)

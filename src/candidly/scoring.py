@@ -1,13 +1,11 @@
 """Scorers that need no true labels, for GridSearchCV: ``scoring=candidly.scoring.covering_rate``."""
 
-from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly import labels
-from candidly.candidates import Candidates
+from candidly import targets
 
 __all__ = ["approximated_accuracy", "covering_rate"]
 
@@ -53,22 +51,11 @@ def approximated_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any = N
     return float(np.average(np.where(inside, p[rows, best] / mass, 0), weights=sample_weight))
 
 
-def align(y: Any, classes: Iterable[Hashable], separator: str | None = None) -> NDArray[np.bool_]:
-    """Return the candidates in y as a matrix (n, C) of these classes, without those that are not among them."""
-    names = tuple(classes)
-    found = labels.read(y.decode() if isinstance(y, Candidates) else y, separator)
-    if not isinstance(found, np.ndarray):
-        return labels.mark(found, names, unknown=True)
-    if found.ndim != 2 or found.shape[1] != len(names):
-        raise ValueError(f"y has shape {found.shape}, but there are {len(names)} classes; give one column for each")
-    return found
-
-
 def _evaluate(estimator: Any, X: Any, y: Any) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.float64]]:
     p = np.asarray(estimator.predict_proba(X), dtype=np.float64)
     classes = [name.item() if isinstance(name, np.generic) else name for name in estimator.classes_]
     last = estimator[-1] if hasattr(estimator, "steps") else estimator
-    sets = align(y, classes, getattr(last, "separator", None))
+    sets = targets.align(y, classes, getattr(last, "separator", None))
     if len(sets) != len(p):
         raise ValueError(f"X has {len(p)} rows but y has {len(sets)}; give each row its candidates")
     return p.argmax(1), sets, p

@@ -18,9 +18,9 @@ _SETTINGS = ("method", "cleaner", "net", "members", "folds", "alpha", "max_epoch
 
 def summarise(estimator: Any, title: str, ids: Iterable[Any] | None, y_true: Sequence[Any] | None) -> Findings:
     """Summarise a fitted `candidly.PartialLabelClassifier`; its method `findings` explains the arguments."""
-    if not hasattr(estimator, "original_"):
+    if not hasattr(estimator, "_original"):
         raise ValueError("a loaded model has no training rows to report on; candidly report shows what was saved")
-    S, kept = estimator.original_, estimator.candidates_
+    S, kept = estimator._original, estimator.candidates_
     column = {name: j for j, name in enumerate(S.classes)}
     labels = None if y_true is None else np.array([column.get(_plain(name), -1) for name in y_true], np.intp)
     ids = None if ids is None else list(ids)
@@ -33,7 +33,7 @@ def summarise(estimator: Any, title: str, ids: Iterable[Any] | None, y_true: Seq
         title=title,
         version=candidly.__version__,
         date=datetime.date.today().isoformat(),
-        seconds=float(estimator.seconds_),
+        seconds=float(estimator._seconds),
         device=estimator.model_.problem.X.device.type,
         words=_words(estimator, S, kept),
         settings=_settings(estimator),
@@ -45,10 +45,10 @@ def summarise(estimator: Any, title: str, ids: Iterable[Any] | None, y_true: Seq
         after=np.bincount(kept.sizes, minlength=len(S.classes) + 1)[1:].tolist(),
         history={name: _curve(values) for name, values in estimator.history_.items() if name in HISTORY},
         shown=shown.tolist(),
-        together=S.co_occurrence()[np.ix_(shown, shown)].tolist(),
+        together=_together(S, shown),
         removed=_removed(S.matrix & ~kept.matrix, best, shown),
         doubtful=_doubtful(estimator, S, kept, best, ids, labels),
-        reliability=_reliability(estimator.top_[0], estimator.top_[1], S, labels),
+        reliability=_reliability(estimator._top[0], estimator._top[1], S, labels),
         truth=None if labels is None else _truth(S, kept, best, labels),
     )
 
@@ -81,7 +81,12 @@ def _words(estimator: Any, S: Candidates, kept: Candidates) -> list[str]:
         words.append(f"{held_out} rows were held out; all others were scored by networks that trained on them.")
     else:
         words.append("No rows were held out, so no candidate was removed.")
-    if held_out:
+    fewest = int(estimator.calibration_.counts.min())
+    if held_out and 1 / fewest > estimator.alpha:
+        words.append(
+            f"With {fewest} rows in a fold no p-value can be as low as {estimator.alpha}: nothing was removed."
+        )
+    elif held_out:
         words.append(
             f"A candidate was removed where its p-value against the most probable candidates of other held-out rows is "
             f"at most {estimator.alpha}; where none would have remained, all stayed."
@@ -112,6 +117,12 @@ def _choose(S: Candidates) -> NDArray[np.intp]:
     """Return the classes that are candidates together with others most often, in class order."""
     with_others = (S.matrix & ~S.singletons[:, None]).sum(0)
     return np.sort(np.argsort(-with_others, kind="stable")[:MOST_SHOWN])
+
+
+def _together(S: Candidates, shown: NDArray[np.intp]) -> list[list[int]]:
+    counts = S.matrix[:, shown].astype(np.float64)  # as in Candidates.co_occurrence
+    found: list[list[int]] = (counts.T @ counts).astype(np.int64).tolist()
+    return found
 
 
 def _removed(removed: NDArray[np.bool_], best: NDArray[np.intp], shown: NDArray[np.intp]) -> list[list[int]]:

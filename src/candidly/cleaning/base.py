@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from candidly.methods.base import Batch
@@ -20,6 +22,10 @@ class Cleaner:
 
     noise: int = 0
     """How many uniforms `keep` uses per row."""
+
+    def take(self, rows: NDArray[np.intp]) -> "Cleaner":
+        """Return the cleaner for these rows of the data, in this order; it differs where it holds something per row."""
+        return self
 
     def setup(self, problem: Problem) -> Problem:
         """Choose calibration rows and allocate state; return the problem to train on, with fewer rows or labels."""

@@ -7,7 +7,9 @@ Learning*, ICLR 2024.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -51,6 +53,10 @@ class Clsp(Cleaner):
     def __post_init__(self) -> None:
         if self.k < 1 or not 0 <= self.tau <= 1:
             raise ValueError(f"k is {self.k} and tau is {self.tau}; use k of at least 1 and tau in [0, 1]")
+
+    def take(self, rows: NDArray[np.intp]) -> "Clsp":
+        """Return the cleaner for these rows."""
+        return self if self.features is None else replace(self, features=as_tensor(self.features)[rows])
 
     def setup(self, problem: Problem) -> Problem:
         """Prune each run's sets, looking for neighbours among its own rows."""

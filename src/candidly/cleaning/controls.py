@@ -4,7 +4,9 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,6 +32,10 @@ class Random(Cleaner):
     """
 
     like: Cleaner
+
+    def take(self, rows: NDArray[np.intp]) -> "Random":
+        """Return the cleaner for these rows."""
+        return replace(self, like=self.like.take(rows))
 
     def setup(self, problem: Problem) -> Problem:
         """Set up the other cleaner; one that prunes before training is imitated there and then."""
@@ -84,6 +90,10 @@ class Oracle(Cleaner):
     """
 
     y: Any = field(repr=False)
+
+    def take(self, rows: NDArray[np.intp]) -> "Oracle":
+        """Return the cleaner for these rows."""
+        return replace(self, y=np.asarray(self.y)[rows])
 
     def setup(self, problem: Problem) -> Problem:
         """Move the labels to the device."""

@@ -250,6 +250,9 @@ def _choose(table: Any, name: str, roles: Roles) -> tuple[list[str], Roles]:
     if not features:
         raise ValueError(f"{name} has no column of features beside {_list(columns)}; add one")
     check_types(table.select(features), name)
+    suspects = [column for column in features if column.strip().casefold() in ("label", "labels", "true", "target")]
+    if suspects:
+        warn(f"{name}: {suspects[0]!r} is a feature; if it holds true labels, name it with --labels or --drop")
     if index:
         warn(f"{name}: left out {_list(index)}, which looks like the index of a data frame; rename it to keep it")
     return features, Roles(roles.candidates, roles.id, roles.labels, [*roles.drop, *index])
