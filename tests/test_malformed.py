@@ -24,7 +24,7 @@ COLUMNS = {
     "weight": [f"{i % 3 + i / 100:.2f}" for i in range(30)],
     "colour": [("red", "blue", "")[i % 3] for i in range(30)],
     "tags": [f"{NAMES[i % 3]}|{NAMES[(i + 1) % 3]}" if i % 2 else NAMES[i % 3] for i in range(30)],
-    "label": [NAMES[i % 3] for i in range(30)],
+    "truth": [NAMES[i % 3] for i in range(30)],
 }
 VISIBLE = {code: f"\\x{code:02x}" for code in range(32)}
 VOTES = {
@@ -32,7 +32,7 @@ VOTES = {
     "worker": ["ann", "bob"] * 30,
     "label": [NAMES[(i + i % 2) % 3] for i in range(60)],
 }
-WIDE = {"id": COLUMNS["id"], "ann": COLUMNS["label"], "bob": ["cat"] * 30}
+WIDE = {"id": COLUMNS["id"], "ann": COLUMNS["truth"], "bob": ["cat"] * 30}
 
 
 def text_of(columns, delimiter=","):
@@ -59,7 +59,7 @@ def put(path, content):
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     put(folder / "rows.csv", text_of(COLUMNS))
-    arguments = ["--candidates", "tags", "--id", "id", "--labels", "label", "--out", str(folder / "model"), "--quiet"]
+    arguments = ["--candidates", "tags", "--id", "id", "--labels", "truth", "--out", str(folder / "model"), "--quiet"]
     cli.main(["fit", str(folder / "rows.csv"), *arguments, *TINY])
     return folder
 
@@ -89,7 +89,7 @@ def clean(table="rows.csv", *more, out="new.csv"):
     return ["clean", table, "--candidates", "tags", "--out", out, *TINY, *more]
 
 
-def vote(votes="votes.csv", *more, features="rows.csv", drop="tags,label"):
+def vote(votes="votes.csv", *more, features="rows.csv", drop="tags,truth"):
     named = ["--annotations", votes, "--features", features, "--id", "id", "--drop", drop]
     return ["clean", *named, "--out", "new.csv", *TINY, *more]
 
@@ -201,11 +201,11 @@ CASES = {
     "no such column of ids": (None, fit("rows.csv", "--id", "name"), "rows.csv has no column 'name'"),
     "no such column of labels": (None, fit("rows.csv", "--labels", "true"), "rows.csv has no column 'true'"),
     "drop of an unknown column": (None, fit("rows.csv", "--drop", "size"), "rows.csv has no column 'size'"),
-    "drop of nothing": (None, fit("rows.csv", "--drop", "label,,id"), "--drop is 'label,,id', with an empty name"),
+    "drop of nothing": (None, fit("rows.csv", "--drop", "truth,,id"), "--drop is 'truth,,id', with an empty name"),
     "candidates as ids": (None, fit("rows.csv", "--id", "tags"), "--candidates and --id both name the column 'tags'"),
     "labels as candidates": (None, fit("rows.csv", "--labels", "tags"), "--candidates and --labels both name"),
     "ids that are dropped": (None, fit("rows.csv", "--id", "id", "--drop", "id"), "--id and --drop both name"),
-    "no feature left": (None, fit("rows.csv", "--drop", "id,weight,colour,label"), "has no column of features beside"),
+    "no feature left": (None, fit("rows.csv", "--drop", "id,weight,colour,truth"), "has no column of features beside"),
     "duplicate ids": (rows(id={7: "r03"}), fit("bad.csv", "--id", "id"), "rows 3 and 7 have the same id 'r03'"),
     "a missing id": (rows(id={7: ""}), fit("bad.csv", "--id", "id"), "row 7 has no id in column 'id'"),
     "ids named like a result": (rows(kept=COLUMNS["id"]), clean("bad.csv", "--id", "kept"), "has the name 'kept'"),
@@ -454,7 +454,21 @@ def test_what_was_cleaned_can_be_cleaned_again(tmp_path, monkeypatch, capsys, su
     monkeypatch.chdir(tmp_path)
     table = hostile_table()
     files.write(table, f"rows.{suffix}")
-    cli.main(["clean", f"rows.{suffix}", "--candidates", "tags", "--id", "=id", "--out", f"once.{suffix}", *TINY])
+    cli.main(
+        [
+            "clean",
+            f"rows.{suffix}",
+            "--candidates",
+            "tags",
+            "--id",
+            "=id",
+            "--labels",
+            "label",
+            "--out",
+            f"once.{suffix}",
+            *TINY,
+        ]
+    )
     once = files.read(f"once.{suffix}", texts=["=id"])
     assert once.column_names[0] == "=id"
     joined = once.select(["=id", "kept"]).append_column("size", table["<b>"])

@@ -67,10 +67,10 @@ def make_plan(
 
     Examples
     --------
-    >>> X, S = np.arange(4.0)[:, None], np.eye(4, dtype=bool)
-    >>> plan = make_plan(X, S, np.array([2, 0, 2, 1]), folds=2, fraction=0, rng=np.random.default_rng(0))
+    >>> X, S = np.arange(5.0)[:, None], np.eye(5, dtype=bool)
+    >>> plan = make_plan(X, S, np.array([1, 0, 2, 1, 1]), folds=2, fraction=0, rng=np.random.default_rng(0))
     >>> plan.index.tolist(), plan.fold.tolist()
-    ([0, 0, 2, 2, 3], [0, 0, 0, 0, 1])
+    ([0, 2, 2, 3, 4], [0, 0, 0, 1, 1])
     """
     key, item = _content(X, np.packbits(S, axis=1)), _content(X)
     index = np.repeat(np.arange(len(X)), copies)
