@@ -128,6 +128,7 @@ def test_commands_run(name, place, capsys):
     for command in COMMANDS[name]:
         with pytest.MonkeyPatch.context() as monkeypatch:
             run(command, monkeypatch, capsys)
+            assert "candidly: " not in capsys.readouterr().err, command  # no error, and no warning either
 
 
 def run(command, monkeypatch, capsys):

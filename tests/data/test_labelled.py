@@ -132,7 +132,7 @@ def test_thresholds_and_classes_of_votes(tmp_path):
 
 
 def test_the_limit_of_classes(tmp_path, monkeypatch):
-    monkeypatch.setattr(labelled.sets, "_MANY_CLASSES", 2)
+    monkeypatch.setattr(labelled.sets, "are_too_many", lambda classes, rows: classes > 2)
     with pytest.raises(ValueError, match=r"3 classes for 3 rows; is 'tags' the right column, and '\|' the separator"):
         read(put(tmp_path, ROWS), Roles("tags"))
     assert len(read(put(tmp_path, ROWS), Roles("tags"), classes=["x", "y", "z"]).candidates.classes) == 3

@@ -82,7 +82,8 @@ def test_a_falling_curve_falls():
 @given(st.lists(st.tuples(values, values, values), max_size=12), st.integers(0, 3))
 def test_curves_of_anything(rows, more):
     mean, low, high = ([row[i] for row in rows] for i in range(3))
-    parsed(charts.curve("loss", "Loss", {"mean": mean, "low": low, "high": high}, len(rows) + more))
+    root = parsed(charts.curve("loss", "Loss", {"mean": mean, "low": low, "high": high}, len(rows) + more))
+    assert root.find(f"{SVG}title").text
 
 
 @given(st.floats(-1e100, 1e100), st.floats(-1e100, 1e100))

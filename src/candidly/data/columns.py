@@ -8,8 +8,8 @@ from pathlib import Path
 
 from candidly.data.notice import warn
 
-_INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # what pandas calls an index without a name
-_SHOWN = 20  # names in a message, at most
+INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # what pandas calls an index without a name
+SHOWN = 20  # names in a message, at most
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def choose(path: Path, names: list[str], roles: Roles, index: Collection[str] = 
         raise _without_candidates(path, kept, roles.candidates)
     label = _find_label(path, kept, roles.label)
     left_out = [
-        name for name in kept if (name in index or _INDEX.fullmatch(name)) and name not in (roles.candidates, label)
+        name for name in kept if (name in index or INDEX.fullmatch(name)) and name not in (roles.candidates, label)
     ]
     kept = [name for name in kept if name not in left_out]
     twice = [name for name, times in Counter(kept).items() if times > 1]
@@ -139,5 +139,5 @@ def _alike(name: str, other: str) -> bool:
 
 
 def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -4,7 +4,6 @@ Here features stay as they are, text and gaps included; `candidly.data.read_tabl
 """
 
 import difflib
-import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,11 @@ from numpy.typing import NDArray
 from candidly.annotations import Votes, from_annotations
 from candidly.candidates import Candidates
 from candidly.data import files, sets
+from candidly.data.columns import INDEX, SHOWN
 from candidly.data.names import Names
 from candidly.data.notice import warn
 
 __all__ = ["Ballot", "Labelled", "Roles", "read", "read_votes"]
-
-_INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # what pandas calls an index without a name
-_SHOWN = 20  # column names in a message, at most
 
 
 @dataclass(frozen=True)
@@ -245,7 +242,7 @@ def _choose(table: Any, name: str, roles: Roles) -> tuple[list[str], Roles]:
         if column in taken:
             raise ValueError(f"{taken[column]} and {option} both name the column {column!r}; take it out of one")
         taken[column] = option
-    index = [column for column in columns if column not in taken and _INDEX.fullmatch(column)]
+    index = [column for column in columns if column not in taken and INDEX.fullmatch(column)]
     features = [column for column in columns if column not in taken and column not in index]
     if not features:
         raise ValueError(f"{name} has no column of features beside {_list(columns)}; add one")
@@ -281,7 +278,7 @@ def check_types(table: Any, name: str) -> None:
 
 def _list(columns: Iterable[str]) -> str:
     (*names,) = map(repr, columns)
-    return ", ".join(names[:_SHOWN]) + f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
+    return ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
 
 
 def _count(

@@ -1,5 +1,6 @@
 """Class names in the columns of a table: Arrow splits, counts and numbers them, so that no row is a Python object."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -191,3 +192,14 @@ def _decoded(values: Any) -> Any:
     if str(kind).startswith(("list_view", "large_list_view")):
         return values.cast(pa.large_list(kind.value_type))
     return values.cast(pa.large_string()) if str(kind) == "string_view" else values
+
+
+def are_too_many(classes: int, rows: int) -> bool:
+    """Whether so many names in so many rows look like ids or free text rather than classes.
+
+    Examples
+    --------
+    >>> are_too_many(1001, 2000), are_too_many(1001, 100_000)
+    (True, False)
+    """
+    return classes > max(1000, min(rows / 2, 100 * math.sqrt(rows)))

@@ -1,6 +1,5 @@
 """Sets of classes as columns of a table, in and out."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates import Candidates
-from candidly.data.names import Names, Place
-
-_MANY_CLASSES = 1000
+from candidly.data.names import Names, Place, are_too_many
 
 
 def read_sets(column: Any, file: str, name: str, names: Names) -> Candidates:
@@ -48,7 +45,7 @@ def read_sets(column: Any, file: str, name: str, names: Names) -> Candidates:
 
 def check_number(file: str, classes: int, rows: int, question: str) -> None:
     """Check the number of classes before a matrix of them is made; the question is for whoever has too many."""
-    if classes > max(_MANY_CLASSES, min(rows / 2, 100 * math.sqrt(rows))):
+    if are_too_many(classes, rows):
         raise ValueError(f"{file}: {classes} classes for {rows} rows; {question}? If so, list all with --classes")
 
 

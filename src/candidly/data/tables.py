@@ -4,7 +4,6 @@ A table is read in blocks of rows, so that it and the matrix made of it never ex
 Python object.
 """
 
-import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from candidly.data.columns import Columns, Roles, choose
 from candidly.data.dataset import Dataset
-from candidly.data.names import Names, Place, is_missing
+from candidly.data.names import Names, Place, are_too_many, is_missing
 from candidly.data.own import checked, suffix_of
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -27,7 +26,6 @@ _ROWS = 1 << 15  # of a Parquet block, at most
 _VALUES = 1 << 21  # of a Parquet block, at most
 _BYTES = 1 << 22  # of a CSV block
 _RESERVED = 1 << 28  # bytes to reserve because a file claims rows, at most
-_MANY_CLASSES = 1000
 
 
 def read_table(
@@ -244,7 +242,7 @@ def _check_number(path: Path, num_classes: int, n: int, candidates: str, names: 
             f"{path}: the number of classes is {num_classes}; at least two are needed, list all of them with "
             "read_table(..., classes=)"
         )
-    if not names.fixed and num_classes > max(_MANY_CLASSES, min(n / 2, 100 * math.sqrt(n))):
+    if not names.fixed and are_too_many(num_classes, n):
         raise ValueError(
             f"{path}: {num_classes} classes for {n} rows; is {candidates!r} the right column, and {names.separator!r} "
             "the separator? If so, list the classes with read_table(..., classes=)"
