@@ -73,6 +73,7 @@ def cells() -> Iterator[Cell]:
         (("lost",), ("proden",), (MIDDLE,), unit, (True,)),
         (("lost",), ("proden",), (SHORT, MIDDLE_LARGE, SHORT_LARGE), unit, (False,)),
         (("bird-song",), ("proden",), (SHORT_LARGE,), INPUTS, (False,)),
+        (("bird-song",), ("proden",), (SHORT_LARGE,), unit, (True,)),
         (("bird-song",), ("proden",), (SHORT,), unit, both),
         (("bird-song",), ("proden",), (MIDDLE_LARGE,), unit, (True, False)),
         (DIGITS, ("proden",), (MIDDLE,), unit, both),
