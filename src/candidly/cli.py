@@ -26,8 +26,8 @@ from candidly.options import (
     Text,
     Training,
     Voting,
-    visible,
 )
+from candidly.printable import visible
 
 app = tyro.extras.SubcommandApp()
 _LONGEST = 2000  # characters of a message

@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import importlib.util
 import io
-import json
 import os
 import sys
 import warnings
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from candidly import store
 from candidly.annotations import Votes
 from candidly.data import files, labelled
 from candidly.data.labelled import Ballot, Labelled, Roles
@@ -31,7 +31,6 @@ _MODEL = {"model.json", "model.safetensors", "findings.json"}
 _CLEANED = ("candidates", "kept", "removed", "predicted", "confidence", "scores", "true")
 _PREDICTED = ("predicted", "confidence", "set")
 _ROLES, _DROPPED = ("candidates", "id", "labels"), "dropped columns"
-_MOST_JSON = 2**26  # bytes
 _LONGEST = 10_000  # characters that findings take
 
 
@@ -250,11 +249,10 @@ def _read_findings(model: Path) -> Findings | None:
     path = model / "findings.json"
     if not path.is_file():
         return None
-    if path.stat().st_size > _MOST_JSON:
-        raise ValueError(f"{path} has more than {_MOST_JSON} bytes; restore it from a copy")
+    facts = store.read_json(path)
     try:
-        return Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, RecursionError) as error:
+        return Findings.from_json(facts)
+    except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
 
 

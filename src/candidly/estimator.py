@@ -6,6 +6,7 @@ import operator
 import time
 import warnings
 from collections.abc import Hashable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -184,8 +185,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
         features = Features.fit(X, rows=rows, max_categories=self.max_categories)
-        with warnings.catch_warnings(action="ignore" if rows is not None else "default"):
-            encoded = features.transform(X)  # which may warn of rows without weight
+        with nullcontext() if rows is None else warnings.catch_warnings(action="ignore"):  # of rows without weight
+            encoded = features.transform(X)
         rng = np.random.default_rng(seeds[1])
         plan = make_plan(encoded, S.matrix, copies, self.folds, self.validation_fraction, rng)
         self.model_ = self._train(encoded, S, plan, weights, seeds[2])

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from candidly.printable import visible
+
 Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
 Column = Annotated[str | None, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="")]
 Columns = Annotated[str | None, tyro.conf.arg(metavar="COLUMNS", help_behavior_hint="")]
@@ -109,16 +111,3 @@ class Telling:
         elif not self.quiet:
             for line in lines:
                 print(visible(line), file=sys.stderr if to_stderr else sys.stdout)
-
-
-def visible(text: str) -> str:
-    r"""Return a text in one line that no terminal takes for a command.
-
-    Examples
-    --------
-    >>> visible("\x1b[31mred\n")
-    '\\x1b[31mred\\n'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

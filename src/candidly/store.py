@@ -278,7 +278,7 @@ def _check_ours(folder: Path, stem: str, more: Mapping[str, bytes]) -> None:
     with suppress(
         FileNotFoundError, ValueError
     ):  # an empty folder, or a damaged one, of which less is known to be ours
-        before = _read_json(folder / f"{stem}.json").get("more")
+        before = read_json(folder / f"{stem}.json").get("more")
         ours |= {one for one in before if isinstance(one, str)} if isinstance(before, list) else set()
     for path in sorted(folder.iterdir()):
         if path.is_dir() or not (path.name in ours or _is_of_pair(path.name, stem)):
@@ -313,7 +313,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(old)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Return a JSON file's object; an empty one for another value."""
     size = path.stat().st_size
     if size > _MOST_JSON:
@@ -327,7 +327,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _read_index(path: Path, stem: str) -> tuple[str, str, dict[str, Any]]:
     """Return tensor file name, sha256 and facts from the JSON file."""
-    index = _read_json(path)
+    index = read_json(path)
     version = index.get("format")
     if version != FORMAT:
         raise ValueError(f"{path} has format version {version!r}, known is {FORMAT}; read it with a newer candidly")

@@ -2,14 +2,13 @@
 
 import unicodedata
 
+from candidly import printable
+
 MISSING = "–"
 
 
 def visible(text: str) -> str:
-    r"""Replace what has no glyph, or changes how its neighbours are shown, by an escape that can be seen.
-
-    That is everything that is not printable: control codes, surrogates, spaces other than the plain one, and characters
-    that turn the direction of writing.
+    r"""Do as `candidly.printable.visible`, and show blanks and nothing, too.
 
     Examples
     --------
@@ -18,9 +17,7 @@ def visible(text: str) -> str:
     """
     if not text.strip(" "):
         return r"\x20" * len(text) or "(empty)"
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return printable.visible(text)
 
 
 def width(text: str) -> int:
