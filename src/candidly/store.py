@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
@@ -231,18 +231,26 @@ def replace(path: str | os.PathLike[str], data: bytes) -> None:
     ...     (Path(folder) / "note.txt").read_text()
     'done'
     """
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a new file that takes the place of `path` when all is written, and is gone if anything fails."""
     path = Path(path)
     temporary = path.with_name(f"{path.stem}-{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if path.exists():
             shutil.copymode(path, temporary)
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where the folder is none, or is gone
+            temporary.unlink(missing_ok=True)
     _sync(path.parent)
 
 

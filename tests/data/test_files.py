@@ -442,7 +442,7 @@ def test_a_full_disk(tmp_path, monkeypatch, suffix, room, old):
     if old:
         put(path, old)
     before = names(tmp_path)
-    monkeypatch.setattr(files, "open", lambda path, mode: Full(path, mode, room), raising=False)
+    monkeypatch.setattr(files.store, "open", lambda path, mode: Full(path, mode, room), raising=False)
     with pytest.raises(OSError, match=rf"t{suffix} cannot be written: No space left on device") as caught:
         files.write(TABLE, path)
     one_line(caught, path)

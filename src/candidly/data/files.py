@@ -7,14 +7,14 @@ import gzip
 import io
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from candidly import store
 from candidly.data import delimited
 from candidly.data.own import suffix_of
 
@@ -340,20 +340,8 @@ def _reading(name: str) -> Iterator[None]:
 @contextmanager
 def _replacing(target: Place) -> Iterator[IO[bytes]]:
     """Open a new file that takes the target's place when all is written, and is gone when something fails."""
-    path = Path(os.path.realpath(_path(target)))  # a link stays one
-    temporary = path.with_name(f"{path.stem}-{secrets.token_hex(8)}.tmp")
-    try:
-        with writing(target):
-            with open(temporary, "xb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            if path.exists():
-                shutil.copymode(path, temporary)
-            os.replace(temporary, path)
-    finally:
-        with suppress(OSError):  # where the folder is none, or is gone
-            temporary.unlink()
+    with writing(target), store.replacing(os.path.realpath(_path(target))) as file:  # a link stays one
+        yield file
 
 
 def _check_suffix(place: Place, what: str, suffixes: Sequence[str]) -> str:
