@@ -3,9 +3,11 @@
 import copy
 import dataclasses
 import itertools
+import json
 import math
 import warnings
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +16,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+from candidly.bench import Spec
+from candidly.bench.run import Run, execute
 from candidly.cleaning import Cleaner, Clsp, Conformal, Oracle, Random
+from candidly.data import Dataset
 from candidly.engine import Training
 from candidly.methods import Proden
 from candidly.neighbours import nearest
 from candidly.problem import Problem
 from candidly.recipe import Recipe
-from tests.contracts.cases import blobs
+from tests.contracts.cases import blobs, equal, train
+from tests.contracts.test_graph_safety import Capturable
 
 N, B, RUNS, EPOCHS = 24, 8, 2, 4
 
@@ -97,6 +103,7 @@ def conformals(draw):
         "finite": draw(st.booleans()),
         "slack": draw(st.sampled_from([0.0, 0.125])),
         "dkw": draw(st.booleans()),
+        "stop": draw(st.sampled_from([0.02, 0.2, 1.0])),
     }
     revocable = options["rule"] == "revocable"
     per_batch = revocable and options["level"] == "off_candidate_mass" and draw(st.booleans())
@@ -124,6 +131,8 @@ def test_conformal_keeps_a_non_empty_subset(cleaner, seed, classes):
     assert not (kept & ~allowed).any()
     assert torch.equal(kept[: cleaner.warmup], allowed[: cleaner.warmup])  # nothing goes during the warm-up
     assert not any(value.isnan().any() for value in cleaner.facts().values())
+    lost = cleaner.facts()["estimated_lost"]
+    assert ((lost >= 0) & (lost < 1)).all()
 
 
 @given(**worlds)
@@ -241,6 +250,332 @@ def test_an_epoch_in_which_no_candidates_were_asked_for_is_no_error():
         assert not any(value.isnan().any() for value in cleaner.facts().values())
     batch = FakeBatch(problem, rows[0])
     assert cleaner.keep(p[0], batch.S, batch).any(-1).all()
+
+
+# How many true labels are lost, by estimate, and when the permanent rule stops.
+
+
+def literal_lost(p, S, kept):
+    """Mean of Σ_{j∈S∖kept} q_j over rows, with q = norm_S(p^(1/T)) and T the first that makes S most probable."""
+    p = [[max(float(p_j), torch.finfo(torch.float64).tiny) for p_j in row] for row in p]
+
+    def power(row, labels, T):
+        return sum(row[j] ** (1 / T) for j in labels)
+
+    def fit(T):
+        rows = zip(p, S, strict=True)
+        return sum(math.log(power(row, labels, T) / power(row, range(len(row)), T)) for row, labels in rows)
+
+    T = max([2 ** (k / 4) for k in range(17)], key=fit)
+    rows = zip(p, S, kept, strict=True)
+    return sum(power(row, labels - left, T) / power(row, labels, T) for row, labels, left in rows) / len(p)
+
+
+def labels_of(S):
+    return [{j for j, inside in enumerate(row) if inside} for row in S.tolist()]
+
+
+def conforming(p, scores, level, finite, factor=1.0):
+    """The labels of one row that are kept by their share of ranks."""
+    found = [sum(s <= factor * float(p_j) for s in scores) for p_j in p]
+    return {
+        j for j, rank in enumerate(found) if ((1 + rank) / (len(scores) + 1) if finite else rank / len(scores)) > level
+    }
+
+
+def mean_mass(p, S):
+    return sum(sum(float(p[i, j]) for j in range(p.shape[1]) if j not in S[i]) for i in range(len(p))) / len(p)
+
+
+def watched(cleaner, *arguments):
+    """Visit, and return what the cleaner recorded in every epoch."""
+    calibrate, seen = cleaner.calibrate, []
+
+    def watch(predict, epoch):
+        calibrate(predict, epoch)
+        state = {name: value.clone() for name, value in (cleaner.state() | cleaner.facts()).items()}
+        seen.append(state)
+
+    cleaner.calibrate = watch
+    visit(cleaner, *arguments)
+    return seen
+
+
+def literal_permanent(problem, cleaner, tables, run):
+    """One run of the permanent rule with a fixed level, or the mass outside, in plain loops; yields every epoch."""
+    S, training = labels_of(problem.S), cleaner.problem.rows[run].tolist()
+    calibrating = cleaner.rows[run][cleaner.valid[run]].tolist()
+    sets, shadow, scores, lost, stopped = list(S), {v: S[v] for v in calibrating}, None, 0.0, False
+    for epoch in range(EPOCHS):
+        p = tables[epoch, run]
+        if epoch >= max(cleaner.warmup, 1):
+            off = mean_mass(p[training], [sets[i] for i in training])
+            level = cleaner.alpha if cleaner.level == "fixed" else cleaner.alpha + off
+            C = [conforming(row, scores, level, cleaner.finite) for row in p]
+            left = {v: shadow[v] & C[v] or shadow[v] for v in calibrating}
+
+            def estimate(kept, p=p):
+                return literal_lost(p[calibrating], [S[v] for v in calibrating], [kept[v] for v in calibrating])
+
+            stopped = stopped or (cleaner.stop < 1 and estimate(left) > cleaner.stop)
+            if not stopped:
+                shadow = left
+                sets = [(sets[i] & C[i] or sets[i]) if i in training else sets[i] for i in range(len(S))]
+            lost = estimate(shadow)
+        scores = [max(float(p[v, j]) for j in sets[v]) for v in calibrating]
+        yield lost, stopped, sets
+
+
+@given(
+    seed=st.integers(0, 2**20),
+    classes=st.integers(2, 5),
+    calibration=st.sampled_from(["reuse", "holdout"]),
+    level=st.sampled_from(["off_candidate_mass", "fixed"]),
+    alpha=st.sampled_from([0.0, 0.1, 0.3]),
+    stop=st.sampled_from([0.02, 0.05, 0.1, 0.2, 1.0]),
+    finite=st.booleans(),
+)
+@settings(max_examples=60)
+def test_the_permanent_rule_equals_its_literal_twin(seed, classes, finite, **options):
+    problem, *rest = world(seed, classes)
+    cleaner = Conformal(rule="permanent", warmup=1, finite=finite, **options)
+    seen = watched(cleaner, problem, *rest)
+    for run in range(RUNS):
+        for found, (lost, stopped, sets) in zip(seen, literal_permanent(problem, cleaner, rest[0], run), strict=True):
+            assert float(found["estimated_lost"][run]) == pytest.approx(lost, abs=1e-12)
+            assert bool(found["stopped"][run]) == stopped
+            assert labels_of(found["pruned"][run]) == sets
+
+
+@given(
+    seed=st.integers(0, 2**20),
+    classes=st.integers(2, 5),
+    calibration=st.sampled_from(["reuse", "holdout"]),
+    score=st.sampled_from(["best", "singletons"]),
+    finite=st.booleans(),
+)
+@settings(max_examples=60)
+def test_losses_of_the_revocable_rule_equal_their_literal_twin(seed, classes, score, finite, **options):
+    problem, *rest = world(seed, classes)
+    cleaner = Conformal(level="fixed", alpha=0.2, warmup=1, score=score, finite=finite, **options)
+    try:
+        seen = watched(cleaner, problem, *rest)
+    except ValueError:  # a holdout without a single-candidate row
+        assume(False)
+    assert not seen[0]["estimated_lost"].any()  # warm-up
+    for epoch, run in itertools.product(range(1, EPOCHS), range(RUNS)):
+        p, S = rest[0][epoch, run], labels_of(problem.S)
+        calibrating, audit = cleaner.rows[run][cleaner.valid[run]], cleaner.audit[run][cleaner.audit_valid[run]]
+        scores = [max(float(p[v, j]) for j in S[v]) for v in calibrating.tolist()]
+        kept = [S[v] & conforming(p[v], scores, 0.2, finite) or S[v] for v in audit.tolist()]
+        expected = literal_lost(p[audit], [S[v] for v in audit.tolist()], kept)
+        assert float(seen[epoch]["estimated_lost"][run]) == pytest.approx(expected, abs=1e-12)
+
+
+@given(seed=st.integers(0, 2**20), classes=st.integers(2, 5))
+@settings(max_examples=30)
+def test_losses_of_the_published_rule_equal_their_literal_twin(seed, classes):
+    """At the level that the audited rows' own mass outside their sets gives."""
+    problem, *rest = world(seed, classes)
+    cleaner = dataclasses.replace(Conformal.published(), warmup=1)
+    seen = watched(cleaner, problem, *rest)
+    for epoch, run in itertools.product(range(1, EPOCHS), range(RUNS)):
+        p, S = rest[0][epoch, run], labels_of(problem.S)
+        calibrating, audit = (
+            cleaner.rows[run][cleaner.valid[run]],
+            cleaner.audit[run][cleaner.audit_valid[run]].tolist(),
+        )
+        scores = [max(float(p[v, j]) for j in S[v]) for v in calibrating.tolist()]
+        level, factor = 0.05 + mean_mass(p[audit], [S[v] for v in audit]), 1 - 0.5**epoch
+        kept = [S[v] & conforming(p[v], scores, level, True, factor) or S[v] for v in audit]
+        expected = literal_lost(p[audit], [S[v] for v in audit], kept)
+        assert float(seen[epoch]["estimated_lost"][run]) == pytest.approx(expected, abs=1e-12)
+
+
+def certain(first, second, n=40):
+    """Two runs on rows that all have the candidates 0 and 1 of 3, and two epochs of constant probabilities for each."""
+    S = torch.tensor([[True, True, False]]).repeat(n, 1)
+    problem = Problem(torch.zeros(n, 1, dtype=torch.float64), S, (torch.arange(n),) * 2, (0, 1))
+    return problem, torch.tensor([first, second], dtype=torch.float64)[:, :, None].expand(2, 2, n, 3)
+
+
+UNSURE, SURE = [0.70, 0.20, 0.10], [0.88, 0.02, 0.10]  # class 1 weighs 2/9 and 1/45
+
+
+def prune_twice(cleaner, first, second):
+    problem, tables = certain(first, second)
+    cleaner.setup(problem)
+    facts = []
+    for epoch, table in enumerate([tables[0], tables[0], tables[1]]):  # the first only gives scores
+        cleaner.calibrate(lambda rows, p=table: p if rows is None else p[:, : rows.shape[1]], epoch)
+        facts.append({name: value.tolist() for name, value in cleaner.facts().items()})
+    return facts
+
+
+@pytest.mark.parametrize("calibration", ["reuse", "holdout"])
+def test_a_run_stops_for_good_and_alone(calibration):
+    cleaner = Conformal(rule="permanent", level="fixed", calibration=calibration, warmup=1, stop=0.2)
+    facts = prune_twice(cleaner, [UNSURE, SURE], [SURE, SURE])
+    assert cleaner.stopped.tolist() == [True, False]
+    members = cleaner.problem.members
+    assert cleaner.pruned[0].sum(-1).unique().tolist() == [2]  # although removing would cost little by now
+    assert cleaner.pruned[1][members[1]].sum(-1).unique().tolist() == [1]
+    assert facts[1]["threshold"] == facts[2]["threshold"] == pytest.approx([0, 0.88])
+    assert facts[0]["estimated_lost"] == [0, 0]
+    assert facts[1]["estimated_lost"] == facts[2]["estimated_lost"] == pytest.approx([0, 1 / 45])
+
+
+def test_a_run_does_not_stop_below_the_number():
+    cleaner = Conformal(rule="permanent", level="fixed", warmup=1, stop=0.23)
+    facts = prune_twice(cleaner, [UNSURE, SURE], [SURE, UNSURE])
+    assert not cleaner.stopped.any()
+    assert (cleaner.pruned.sum(-1) == 1).all()
+    assert facts[1]["estimated_lost"] == pytest.approx([2 / 9, 1 / 45])
+    assert facts[2]["estimated_lost"] == pytest.approx([1 / 45, 2 / 9])  # later networks see it differently
+
+
+def test_a_later_network_may_find_that_too_much_is_gone():
+    """Then nothing more is removed; what is gone stays gone."""
+    cleaner = Conformal(rule="permanent", level="fixed", warmup=1, stop=0.1)
+    facts = prune_twice(cleaner, [SURE, SURE], [UNSURE, SURE])
+    assert cleaner.stopped.tolist() == [True, False]
+    assert facts[2]["estimated_lost"] == pytest.approx([2 / 9, 1 / 45])
+
+
+@given(seed=st.integers(0, 2**20), classes=st.integers(2, 5), stop=st.sampled_from([0.02, 0.05, 0.1]))
+@settings(max_examples=40)
+def test_no_removal_lifts_the_estimate_above_the_number(seed, classes, stop):
+    seen = watched(Conformal(rule="permanent", calibration="holdout", warmup=1, stop=stop), *world(seed, classes))
+    for old, new in itertools.pairwise(seen):
+        removed = (old["pruned"] & ~new["pruned"]).any(-1).any(-1)
+        assert (new["estimated_lost"][removed] <= stop).all()
+        assert not (old["stopped"] & (removed | ~new["stopped"])).any()
+
+
+def test_algorithm1_never_stops():
+    """In worlds where a number would have stopped it, and where nearly everything is lost."""
+    stopped = 0
+    for seed in range(10):
+        never = dataclasses.replace(Conformal.algorithm1(), warmup=1)
+        seen = watched(never, *world(seed, 4))
+        assert not seen[-1]["stopped"].any()
+        stopped += int(watched(dataclasses.replace(never, stop=0.05), *world(seed, 4))[-1]["stopped"].any())
+    assert stopped > 5
+    assert Conformal.algorithm1() == Conformal(rule="permanent", calibration="holdout", stop=1.0)
+
+
+@pytest.mark.parametrize("cleaner", [Conformal(), Conformal.published(), Conformal(calibration="holdout", slack=0.1)])
+def test_accounting_changes_nothing_of_the_revocable_rule(cleaner, monkeypatch):
+    X, S, _ = blobs(60, seed=0)
+
+    def results(**changes):
+        training = Training(
+            Problem.of(X, S, seeds=(0, 1)),
+            Proden(),
+            dataclasses.replace(cleaner, warmup=1, **changes),
+            Recipe(epochs=4),
+            "mlp",
+        )
+        train(training)
+        return {name: value.clone() for name, value in training.tensors().items() if name != "cleaner.lost"}
+
+    found = results()
+    assert equal(found, results(stop=0.001))
+    monkeypatch.setattr(Conformal, "_account", lambda self, p: None)
+    assert equal(found, results())
+
+
+@pytest.mark.parametrize("calibration", ["reuse", "holdout"])
+def test_losses_are_looked_for_in_random_rows(calibration):
+    """Rows with a single candidate can calibrate, but lose nothing."""
+    X, S, _ = blobs(300, seed=0, flip=0.2)
+    problem = Problem.of(X, S, seeds=(0, 1))
+    best, single = (Conformal(score=score, calibration=calibration) for score in ("best", "singletons"))
+    for cleaner in (best, single):
+        cleaner.setup(problem)
+    assert torch.equal(best.audit, best.rows)
+    assert torch.equal(single.audit, best.audit)
+    assert (problem.S[single.rows].sum(-1)[single.valid] == 1).all()
+    assert (problem.S[single.audit].sum(-1) > 1).any()
+
+
+@pytest.mark.parametrize(
+    "cleaner",
+    [
+        Conformal(),
+        Conformal.published(),
+        Conformal.algorithm1(),
+        Conformal(rule="permanent"),
+        Conformal(score="singletons"),
+    ],
+)
+def test_calibrating_reads_nothing_back_and_moves_nothing(cleaner):
+    X, S, _ = blobs(60, seed=0)
+    problem = Problem.of(X, S, seeds=(0, 1))
+    training = Training(problem, Proden(), dataclasses.replace(cleaner, warmup=1), Recipe(epochs=3), "linear")
+    places = {name: value.data_ptr() for name, value in training.cleaner.state().items()}
+    for _ in range(3):
+        training.batch.shuffle(training.epoch)
+        with torch.no_grad(), Capturable():
+            training.cleaner.calibrate(lambda rows: training.sweep(training.method.predict, rows), training.epoch)
+        training.begun = True
+        while training.done < training.steps:
+            training.advance(capture=False)
+        training.end_epoch()
+    assert {name: value.data_ptr() for name, value in training.cleaner.state().items()} == places
+
+
+@pytest.mark.parametrize("calibration", ["reuse", "holdout"])
+def test_resuming_a_run_that_stops(calibration, tmp_path):
+    """Saved after every epoch, the result is the same to the bit, whether or not runs had stopped by then."""
+    X, S, _ = blobs(60, seed=0, flip=0.6)
+
+    def new():
+        cleaner = Conformal(rule="permanent", level="fixed", calibration=calibration, warmup=2, stop=0.2)
+        return Training(Problem.of(X, S, seeds=(0, 1)), Proden(), cleaner, Recipe(epochs=8), "linear")
+
+    whole = new()
+    train(whole)
+    assert whole.cleaner.stopped.any()
+    assert whole.recorded()["share_changed"].any()
+    for epoch in range(1, 8):
+        first, second = new(), new()
+        train(first, until=epoch)
+        first.save(tmp_path / str(epoch), {})
+        second.resume(tmp_path / str(epoch), {})
+        train(second)
+        assert equal(second.tensors(), whole.tensors())
+        assert equal(second.recorded(), whole.recorded())
+
+
+def test_experiments_record_the_estimate_beside_the_loss():
+    """And a setting that changes nothing leaves the names of older results as they were."""
+    X, S, y = blobs(60, seed=0)
+    dataset = Dataset("blobs", X, S, y, tuple("abcd"))
+    own = {"permanent": Conformal(rule="permanent"), "permanent-1": Conformal(rule="permanent", stop=1.0)}
+    methods = [f"{name}+proden" for name in ("conf", "revocable", "algorithm1", "permanent-1", "permanent")]
+    spec = Spec(datasets=("blobs",), methods=(*methods, "random+proden"), own=own)
+    *older, newer, control = Run.all_of(spec, dataset, "blobs", Path("."))
+    assert all("stop" not in run.config["cleaner"] for run in older)
+    assert newer.config["cleaner"]["stop"] == 0.05
+    assert "stop" not in control.config["cleaner"]["like"]
+    assert control.config["cleaner"]["like"] == older[1].config["cleaner"]
+
+
+def test_a_run_of_an_experiment_has_the_last_estimate(tmp_path):
+    X, S, y = blobs(60, seed=0)
+    dataset = Dataset("blobs", X, S, y, tuple("abcd"))
+    methods, recipe = ("proden", "revocable+proden"), Recipe("short", epochs=14, batch_size=16)
+    spec = Spec(datasets=("blobs",), methods=methods, seeds=(0, 1), recipe=recipe)
+    plain, cleaned = Run.all_of(spec, dataset, "blobs", tmp_path)
+    found = {}
+    for run in (plain, cleaned):
+        execute(run, spec, dataset, device="cpu", progress=False)
+        found[run.method] = json.loads((run.folder / "summary.json").read_text())["metrics"]
+    assert "estimated_lost" not in found["proden"]
+    estimate = np.array(found["revocable+proden"]["estimated_lost"])
+    assert estimate.shape == np.shape(found["revocable+proden"]["pruning_error"]) == (2, 1)
+    assert ((estimate > 0) & (estimate < 1)).all()
 
 
 # Which rows calibrate, and which train.
@@ -372,6 +707,11 @@ def test_held_out_rows_never_train(cleaner):
         ({"per_batch": True, "level": "remark"}, "per_batch needs rule='revocable'"),
         ({"delta": 0.0}, "delta"),
         ({"delta": 2.5}, "delta"),
+        ({"stop": 0.0}, "stop is 0.0; give a share of lost labels above 0, or 1 to never stop"),
+        ({"stop": 1.1}, "stop is 1.1"),
+        ({"stop": math.nan}, "stop is nan"),
+        ({"stop": True}, "stop is True"),
+        ({"stop": False}, "stop is False"),
     ],
 )
 def test_options_of_conformal_are_checked(options, message):

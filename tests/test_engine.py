@@ -25,7 +25,7 @@ SHORT = {"pop": Pop(start=1, every=2, theta=0.3), "valen": Valen(warmup=2, k=2),
 CLEANERS = {
     "none": None,
     "published": dataclasses.replace(Conformal.published(), warmup=1),
-    "permanent": Conformal(rule="permanent", calibration="holdout", warmup=1),
+    "permanent": Conformal(rule="permanent", calibration="holdout", warmup=1, stop=1.0),
     "revocable": Conformal(warmup=1),
     "random": Random(Conformal(warmup=1)),
 }
@@ -323,7 +323,7 @@ def test_history_keys_and_shapes(cleaner, with_y):
     model = train(cleaner=CLEANERS[cleaner], data=data)
     keys = {"loss", "mean_candidates", "share_changed"}
     keys |= {"accuracy", "true_kept"} if with_y else set()
-    keys |= {"alpha", "threshold"} if cleaner != "none" else set()
+    keys |= {"alpha", "threshold", "estimated_lost"} if cleaner != "none" else set()
     assert set(model.history) == keys
     for values in model.history.values():
         assert values.shape == (EPOCHS, 2)

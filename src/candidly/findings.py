@@ -8,7 +8,10 @@ from candidly.checks import Check, count, distinct, list_of, mapping, number, op
 
 __all__ = ["HISTORY", "MOST_DOUBTFUL", "MOST_SHOWN", "Bin", "Curve", "Doubtful", "Findings", "Truth"]
 
-HISTORY = ("loss", "alpha", "threshold", "mean_candidates", "covering_rate", "share_changed", "accuracy", "true_kept")
+HISTORY = (
+    *("loss", "alpha", "threshold", "mean_candidates", "covering_rate", "share_changed", "estimated_lost"),
+    *("accuracy", "true_kept"),
+)
 MOST_SHOWN, MOST_DOUBTFUL = 30, 1000
 _MOST_LINES, _MOST_BINS, _MOST_CLASSES, _MOST_EPOCHS = 1000, 100, 100_000, 100_000
 

@@ -133,6 +133,7 @@ def history(epochs, truth):
         "mean_candidates": [3.9 - 2.4 * c for c in cleaned],
         "covering_rate": [0.953 - 0.4 * x for x in fall],
         "share_changed": [0.83 * c for c in cleaned],
+        "estimated_lost": [0.02 * c for c in cleaned],
     }
     if truth:
         means |= {"accuracy": [0.91 - 0.5 * x for x in fall], "true_kept": [0.97 - 0.03 * c for c in cleaned]}

@@ -71,7 +71,7 @@ def page(text):
 def test_every_section_and_chart_is_there(page):
     assert set(SECTIONS) | CHARTS <= set(page.ids())
     assert [found["id"] for tag, found in page.elements if tag == "section"] == SECTIONS
-    assert page.count("svg") == 12
+    assert page.count("svg") == 13
 
 
 def test_headline_figures(page):

@@ -38,7 +38,7 @@ from candidly import metrics, store
 from candidly.bench.collect import FORMAT
 from candidly.bench.sets import find_net, fingerprint
 from candidly.bench.spec import NEXT_INIT, Spec
-from candidly.cleaning import Cleaner
+from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows, scaling
 from candidly.device import find_device
@@ -89,7 +89,7 @@ class Run:
         runs = []
         for name in spec.combinations():
             method, cleaner = spec.parts(name)
-            parts = {"method": describe(method), "cleaner": None if cleaner is None else describe(cleaner)}
+            parts = {"method": describe(method), "cleaner": _settings(cleaner)}
             config = shared | parts | {"name": name, "code": [_code(part) for part in (method, cleaner)]}
             slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{name[:60]}".lower()).strip("-")
             runs.append(cls(source, name, config, out / f"{slug}-{store.digest(config)}"))
@@ -109,6 +109,18 @@ class Run:
     def failed(self) -> bool:
         """Whether it was tried and failed."""
         return (self.folder / "failed.txt").is_file()
+
+
+def _settings(cleaner: Cleaner | None) -> Any:
+    """Describe a cleaner; a setting that is newer than many results is left out where they did what it says."""
+    if cleaner is None:
+        return None
+    if isinstance(cleaner, Random):
+        return {**describe(cleaner), "like": _settings(cleaner.like)}
+    settings = describe(cleaner)
+    if isinstance(cleaner, Conformal) and (cleaner.rule == "revocable" or cleaner.stop == 1):
+        del settings["stop"]
+    return settings
 
 
 def _code(part: Method | Cleaner | None) -> str | None:
@@ -210,6 +222,8 @@ def _score(
             add("pruning_error", metrics.pruning_error(before, after, torch.from_numpy(dataset.y[train])))
         add("pruning_coverage", metrics.pruning_coverage(before, after))
         add("test_covering_rate", np.mean(dataset.S[test, best[test]]))
+    if "estimated_lost" in model.history:  # beside the pruning error, its estimate
+        scores["estimated_lost"] = model.history["estimated_lost"][-1].tolist()
     return scores
 
 

@@ -4,6 +4,7 @@ T. Fuchs and F. Kalinke, *Partial-Label Learning with Conformal Candidate Cleani
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -16,6 +17,7 @@ from candidly.methods.base import Batch
 from candidly.problem import Problem, stream
 
 _ALPHA = {"off_candidate_mass": 0.0, "fixed": 0.05, "remark": 0.1}
+_TEMPERATURES = [2 ** (k / 4) for k in range(1, 17)]  # besides 1: up to 16
 _SCORES = {"best": conformal.best, "worst": conformal.worst, "mean": conformal.mean, "singletons": conformal.best}
 
 
@@ -25,6 +27,13 @@ class Conformal(Cleaner):
 
     A label is kept when its rank among the calibration scores, as a share, exceeds the level α_r; where no candidate
     would remain, all stay. The calibration scores are taken in evaluation mode before each epoch.
+
+    From the warm-up on the history has ``estimated_lost``, an estimate from data alone of the share of rows whose true
+    label the cleaner removes, or has removed ("permanent"). It is made on the randomly drawn calibration rows: the mean
+    weight of their removed candidates, ``Σ_{j∈S removed} q_j`` with ``q = norm_S(p^(1/T))``, S the original candidates
+    and T ≥ 1 the temperature at which the candidates are the most probable. It is an estimate and no bound. With
+    "holdout" these rows did not train. With "reuse" they did, the network has learned what was left of them, and the
+    estimate is far too low after some epochs.
 
     Parameters
     ----------
@@ -57,11 +66,16 @@ class Conformal(Cleaner):
         δ_4 of the Remark.
     dkw : bool
         Whether the Remark's level has its DKW term.
+    stop : float
+        With "permanent", a run whose next removal would lift ``estimated_lost`` above this removes nothing from then
+        on. It is the same number for all three levels, which mean different things; 1 never stops.
 
     Examples
     --------
     >>> Conformal.algorithm1().rule
     'permanent'
+    >>> Conformal(rule="permanent", calibration="holdout", stop=0.02).stop
+    0.02
     """
 
     rule: Literal["revocable", "permanent"] = "revocable"
@@ -77,6 +91,7 @@ class Conformal(Cleaner):
     slack: float = 0.0
     delta: float = 0.05
     dkw: bool = True
+    stop: float = 0.05
 
     def __post_init__(self) -> None:
         options = {"rule": ("revocable", "permanent"), "level": _ALPHA, "score": _SCORES}
@@ -91,6 +106,8 @@ class Conformal(Cleaner):
             raise ValueError(f"delta is {self.delta}; it must lie between 0 and 1")
         if self.warmup < 0:
             raise ValueError(f"warmup is {self.warmup}; it must not be negative")
+        if isinstance(self.stop, bool) or not 0 < self.stop <= 1:
+            raise ValueError(f"stop is {self.stop}; give a share of lost labels above 0, or 1 to never stop")
         if self.per_batch and (self.rule, self.level) != ("revocable", "off_candidate_mass"):
             raise ValueError("per_batch needs rule='revocable' and level='off_candidate_mass'")
         if self.shrink and self.rule == "permanent":
@@ -104,23 +121,25 @@ class Conformal(Cleaner):
 
     @classmethod
     def algorithm1(cls) -> Self:
-        """Return the rule of UAI's Algorithm 1.
+        """Return the rule of UAI's Algorithm 1, which never stops.
 
         Line 4, the update of q, is the method's own: the pruned sets reach a row's weights at its next visit. At least
         100 rows calibrate, also where that is more than a fifth.
         """
-        return cls(rule="permanent", calibration="holdout")
+        return cls(rule="permanent", calibration="holdout", stop=1.0)
 
     def setup(self, problem: Problem) -> Problem:
         """Choose the calibration rows of each run."""
         runs = zip(problem.seeds, problem.rows, problem.sets, strict=True)
-        chosen, trained = zip(*(self._choose(*run) for run in runs), strict=True)
-        counts = [len(rows) for rows in chosen]
-        if min(counts) == 0:
+        chosen, drawn, trained = zip(*(self._choose(*run) for run in runs), strict=True)
+        fewest = min(len(rows) for rows in chosen)
+        if fewest == 0:
             raise ValueError("no calibration row has a single candidate; use another score, such as 'best'")
-        self._check_level(min(counts))
-        self.rows = torch.nn.utils.rnn.pad_sequence(list(chosen), batch_first=True)
-        self.valid = torch.arange(max(counts), device=self.rows.device) < self.rows.new_tensor(counts)[:, None]
+        self._check_level(fewest)
+        self.rows, self.valid = _pad(chosen)
+        # Rows with a single candidate cannot lose it, so where they calibrate, losses are looked for in other rows.
+        self.audit, self.audit_valid = _pad(drawn)
+        self.apart = any(one is not other for one, other in zip(chosen, drawn, strict=True))
         new, m = problem.new_zeros, self.rows.shape[1]
         self.counts = self.valid.sum(-1)
         self.shares = conformal.shares(m, self.counts, problem.dtype, self.finite)
@@ -130,11 +149,14 @@ class Conformal(Cleaner):
         self.mass, self.seen = new(problem.runs), new(1)
         if self.rule == "permanent":
             self.pruned, self.limit = problem.sets.clone(), new(problem.runs)
+            self.shadow = _take(problem.sets, self.audit)  # what the same thresholds leave of rows that may not train
+            self.stopped = new(problem.runs, dtype=torch.bool)
+        self.lost = new(problem.runs)
         self.problem = replace(problem, rows=trained)
         return self.problem
 
-    def _choose(self, seed: int, rows: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
-        """Return one run's calibration rows and training rows."""
+    def _choose(self, seed: int, rows: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return one run's calibration rows, the rows drawn at random to be such, and the training rows."""
         n = len(rows)
         m = min(max(100, int(self.fraction * n)), n // 2)
         shuffled = rows[torch.randperm(n, generator=stream(seed, "calibration")).to(rows.device)]
@@ -144,9 +166,9 @@ class Conformal(Cleaner):
         single = S.sum(-1) == 1
         if self.score == "singletons":
             pool = drawn if hold else rows
-            return pool[single[pool]], trained
+            return pool[single[pool]], drawn, trained
         enough = self.calibration == "auto" and int(single[rows].sum()) >= m
-        return (rows[single[rows]] if enough else drawn), trained
+        return (rows[single[rows]] if enough else drawn), drawn, trained
 
     def _check_level(self, m: int) -> None:
         alpha = _ALPHA[self.level] if self.alpha is None else self.alpha
@@ -170,7 +192,7 @@ class Conformal(Cleaner):
         if epoch >= self.warmup:
             self._set_level(predict, epoch)
         p = predict(self.rows)
-        sets = self._sets().gather(1, self.rows[..., None].expand_as(p))
+        sets = _take(self.pruned if self.rule == "permanent" else self.problem.sets, self.rows)
         scores, _ = conformal.sort_scores(_SCORES[self.score](p, sets), self.valid)
         # p·factor + slack is what is ranked. So that a step need not compute it, the scores are changed instead.
         factor = 1 - 0.5 ** (max(epoch - self.warmup, 0) + 1) if self.shrink else 1.0
@@ -178,23 +200,45 @@ class Conformal(Cleaner):
         if self.per_batch and epoch >= self.warmup:
             self.base.fill_(_ALPHA[self.level] if self.alpha is None else self.alpha)
             self.slope.fill_(1.0)
+        if self.rule == "revocable" and epoch >= self.warmup:
+            self._account(predict(self.audit) if self.apart else p)
         self.mass.zero_()
         self.seen.zero_()
 
-    def _sets(self) -> Tensor:
-        return self.pruned if self.rule == "permanent" else self.problem.sets
-
     def _set_level(self, predict: Predict, epoch: int) -> None:
         if self.rule == "permanent" and epoch > 0:  # `epoch` epochs are over: r = epoch in Algorithm 1
-            p = predict(None)
-            member = self.problem.members
-            off = conformal.off_candidate_mass(p, self.pruned)
-            self.level_r.copy_(self._level(off.masked_fill(~member, 0).sum(-1) / member.sum(-1)))
-            self.limit.copy_(self._threshold())
-            kept = self.pruned & (p >= self.limit[:, None, None])
-            self.pruned.copy_(torch.where(kept.any(-1, keepdim=True) & member.unsqueeze(-1), kept, self.pruned))
+            self._prune(predict(None))
         elif self.rule == "revocable" and not self.per_batch:
             self.level_r.copy_(self._level(self.mass / self.seen.clamp_min(1)))
+
+    def _prune(self, p: Tensor) -> None:
+        """Remove labels for good, given all rows' p; not in runs that would, or once would, have lost too many."""
+        member = self.problem.members
+        off = conformal.off_candidate_mass(p, self.pruned)
+        self.level_r.copy_(self._level(off.masked_fill(~member, 0).sum(-1) / member.sum(-1)))
+        self.limit.copy_(self._threshold(self.level_r))
+        S, audit_p = _take(self.problem.sets, self.audit), _take(p, self.audit)
+        q = _temper(audit_p, S, self.audit_valid)
+        if self.stop < 1:
+            self.stopped |= self._lost(q, S & ~_intersect(self.shadow, audit_p, self.limit)) > self.stop
+            self.limit.masked_fill_(self.stopped, -torch.inf)
+        self.shadow.copy_(_intersect(self.shadow, audit_p, self.limit))
+        self.lost.copy_(self._lost(q, S & ~self.shadow))
+        self.pruned.copy_(torch.where(member.unsqueeze(-1), _intersect(self.pruned, p, self.limit), self.pruned))
+
+    def _account(self, p: Tensor) -> None:
+        """Estimate what the revocable rule loses, from the audited rows' p, as if each were visited now."""
+        S, level = _take(self.problem.sets, self.audit), self.level_r
+        if self.per_batch:  # the batches' own levels are not known yet: take that of these rows
+            mass = conformal.off_candidate_mass(p, S).masked_fill(~self.audit_valid, 0).sum(-1)
+            level = self.base + self.slope * mass / self.audit_valid.sum(-1)
+        removed = S & ~_intersect(S, p, self._threshold(level))
+        self.lost.copy_(self._lost(_temper(p, S, self.audit_valid), removed))
+
+    def _lost(self, q: Tensor, removed: Tensor) -> Tensor:
+        """Mean over the audited rows of the weight of their removed labels."""
+        counted = removed & self.audit_valid.unsqueeze(-1)
+        return q.masked_fill(~counted, 0).sum((1, 2)) / self.audit_valid.sum(-1)
 
     def _level(self, error: Tensor) -> Tensor:
         alpha = _ALPHA[self.level] if self.alpha is None else self.alpha
@@ -213,14 +257,60 @@ class Conformal(Cleaner):
         else:
             self.mass.add_(outside, alpha=1 / rows)
             self.seen += 1
-        kept = S & (batch.take(self.pruned) if self.rule == "permanent" else p >= self._threshold()[:, None, None])
+        if self.rule == "revocable":
+            return _intersect(S, p, self._threshold(self.level_r))
+        kept = S & batch.take(self.pruned)
         return torch.where(kept.any(-1, keepdim=True), kept, S)
 
     def facts(self) -> dict[str, Tensor]:
-        """Return the level α_r and the smallest probability it keeps; both are 0 during the warm-up."""
-        limit = self.limit if self.rule == "permanent" else self._threshold()
-        return {"alpha": self.level_r.clamp_min(0), "threshold": limit.clamp(0, 1)}
+        """Return the level α_r, the smallest probability it keeps and the estimated share of lost labels.
 
-    def _threshold(self) -> Tensor:
-        pruned = torch.searchsorted(self.shares, self.level_r[:, None], right=True)  # so many ranks are
+        All are 0 during the warm-up; a run that has stopped has the threshold 0.
+        """
+        limit = self.limit if self.rule == "permanent" else self._threshold(self.level_r)
+        return {"alpha": self.level_r.clamp_min(0), "threshold": limit.clamp(0, 1), "estimated_lost": self.lost}
+
+    def _threshold(self, level: Tensor) -> Tensor:
+        pruned = torch.searchsorted(self.shares, level[:, None], right=True)  # so many ranks are
         return self.limits.gather(1, pruned).squeeze(1)
+
+
+def _temper(p: Tensor, S: Tensor, valid: Tensor) -> Tensor:
+    """Label weights ``q = norm_S(p^(1/T))``, with each run's T from a grid: where S is the most probable.
+
+    T is never below 1. How probable S is says nothing of errors within S, so a network is rather taken for too sure of
+    itself than the opposite; on rows that trained, T below 1 would make it surer still.
+    """
+    z = p.clamp_min(torch.finfo(p.dtype).tiny).log()
+    z = z - z.amax(-1, keepdim=True)  # with T of at least 1, no power of e then underflows
+    inside = S.to(p.dtype)
+    T, best = torch.ones_like(z[:, 0, 0]), _log_mass(z, inside, valid)
+    for value in _TEMPERATURES:
+        found = _log_mass(z / value, inside, valid)
+        T.masked_fill_(found > best, value)
+        best = torch.maximum(best, found)
+    return (z / T[:, None, None]).masked_fill(~S, -torch.inf).softmax(-1)
+
+
+def _log_mass(z: Tensor, inside: Tensor, valid: Tensor) -> Tensor:
+    """Sum over a run's rows of ``log Σ_{j∈S} softmax(z)_j``."""
+    e = z.exp()
+    return ((e * inside).sum(-1) / e.sum(-1)).log().masked_fill(~valid, 0).sum(-1)
+
+
+def _intersect(S: Tensor, p: Tensor, limit: Tensor) -> Tensor:
+    """Remove what is less probable than the run's limit; where nothing would remain, all stays."""
+    kept = S & (p >= limit[:, None, None])
+    return torch.where(kept.any(-1, keepdim=True), kept, S)
+
+
+def _take(state: Tensor, rows: Tensor) -> Tensor:
+    """Rows (R, M) of a tensor (R, N, C)."""
+    return state.gather(1, rows[..., None].expand(*rows.shape, state.shape[-1]))
+
+
+def _pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Stack the runs' rows, and say which entries are theirs."""
+    padded = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+    counts = padded.new_tensor([len(one) for one in rows])
+    return padded, torch.arange(padded.shape[1], device=padded.device) < counts[:, None]

@@ -14,6 +14,7 @@ _CURVES = {
     "mean_candidates": ("Candidates per row", "what is left for training"),
     "covering_rate": ("Held-out covering rate", "predictions that are a candidate of their row"),
     "share_changed": ("Rows changed", "share of rows that lack a candidate"),
+    "estimated_lost": ("True labels lost, estimated", "share of rows; no true label was used"),
     "accuracy": ("Accuracy", "where the true label is known"),
     "true_kept": ("True labels kept", "where the true label is known"),
 }
