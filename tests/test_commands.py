@@ -1,19 +1,22 @@
 """The commands on a user's own tables, from table to files: what they write, print and leave alone."""
 
+import dataclasses
 import inspect
 import io
 import json
 import re
 import sys
+import typing
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from candidly import PartialLabelClassifier, cli, commands
+from candidly import PartialLabelClassifier, cli, commands, evaluation, options
+from candidly.calibration import CANDIDATES, KINDS, SCORES, Rule
 from candidly.data import files
-from candidly.options import Training
+from candidly.options import Setting, Training
 
 NAMES = ("cat", "dog", "emu")
 TINY = ("--epochs", "3", "--folds", "2", "--device", "cpu")
@@ -150,6 +153,92 @@ def test_fit_predict_and_report(place, capsys):
     assert as_sets(found["set"]) == expected
     assert run(capsys, "report", "model", "--out", "again.html").out.endswith("\nreport: again.html\n")
     assert (place / "again.html").read_bytes() == (place / "page.html").read_bytes()
+
+
+def test_prediction_sets_are_made_as_asked(place, capsys, kept_model):
+    chosen = ("--alpha", "0.3", "--kind", "split", "--score", "aps", "--candidate", "worst")
+    run(capsys, "predict", kept_model, "rows.csv", "--out", "new.csv", *chosen)
+    sets = PartialLabelClassifier.load(kept_model).predict_set(
+        TABLE.select(["size", "colour"]), 0.3, kind="split", score="aps", candidate="worst"
+    )
+    expected = [{NAMES[j] for j in np.flatnonzero(row)} for row in sets]
+    assert as_sets(files.read("new.csv")["set"]) == expected
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_rows_that_are_too_risky_have_an_empty_cell(place, capsys, suffix):
+    run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", "--epochs", "20", "--folds", "2", "--device", "cpu")
+    estimator, X = PartialLabelClassifier.load("model"), TABLE.select(["size", "colour"])
+    risk = float(np.median(estimator.risk_curve_["risk"]))
+    out = run(capsys, "predict", "model", "rows.csv", "--out", f"new{suffix}", "--max-risk", risk).out
+    expected = estimator.predict(X, max_risk=risk).tolist()
+    found = files.read(f"new{suffix}")
+    assert found["predicted"].to_pylist() == expected
+    assert 0 < expected.count(None) < 40
+    assert None not in found["confidence"].to_pylist()
+    assert f"rows without a prediction: {expected.count(None)}\n" in out
+    facts = run(capsys, "predict", "model", "rows.csv", "--out", "n.csv", "--max-risk", risk, "--json").out
+    assert json.loads(facts)["abstained"] == expected.count(None)
+
+
+def test_evaluate_compares_with_true_labels(place, capsys, kept_model):
+    out = run(capsys, "evaluate", kept_model, "rows.csv", "--labels", "label", "--plot", "found.svg").out
+    estimator, X = PartialLabelClassifier.load(kept_model), TABLE.select(["size", "colour"])
+    expected = evaluation.evaluate(estimator, X, TABLE["label"])
+    assert out == f"{expected}\nplot: found.svg\n"
+    assert (place / "found.svg").read_text().startswith("<?xml")
+    printed = run(capsys, "evaluate", kept_model, "rows.parquet", "--labels", "label", "--candidate", "worst", "--json")
+    worst = evaluation.evaluate(estimator, X, TABLE["label"], candidate="worst")
+    assert json.loads(printed.out) == json.loads(json.dumps(worst.to_json() | {"plot": None}))
+    assert run(capsys, "evaluate", kept_model, "rows.csv", "--labels", "label", "--quiet") == ("", "")
+
+
+def test_evaluate_takes_labels_from_any_column(place, capsys, kept_model):
+    table = TABLE.append_column("checked", pa.array(["cat", "yak", None, *TABLE["label"].to_pylist()[3:]]))
+    files.write(table.append_column("note", pa.array(["x"] * 40)), "more.csv")
+    arguments = ("evaluate", kept_model, "more.csv", "--labels", "checked", "--drop", "note", "--json")
+    facts = json.loads(run(capsys, *arguments).out)
+    assert (facts["rows"], facts["unknown"]) == (39, 1)
+
+
+def test_evaluate_knows_classes_that_are_numbers(place, capsys):
+    codes = np.array([NAMES.index(name) for name in TABLE["label"].to_pylist()])
+    estimator = PartialLabelClassifier(folds=2, max_epochs=3, device="cpu", random_state=0)
+    estimator.fit(TABLE.select(["size", "colour"]), codes).save("numbers")
+    table = TABLE.select(["size", "colour"]).append_column("code", pa.array(codes))
+    for name in ("codes.csv", "codes.parquet"):
+        files.write(table, name)
+        facts = json.loads(run(capsys, "evaluate", "numbers", name, "--labels", "code", "--json").out)
+        assert facts["unknown"] == 0
+        assert facts["accuracy"] == pytest.approx((estimator.predict(table.drop_columns("code")) == codes).mean())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("predict", "--out", "n.csv", "--max-risk", "1.5"), "max_risk is 1.5; it must lie between 0 and 1"),
+        (
+            ("predict", "--out", "n.csv", "--kind", "split"),
+            "--kind is for prediction sets; give their level with --alpha",
+        ),
+        (
+            ("evaluate", "--labels", "lable"),
+            "rows.csv has no column 'lable' (did you mean 'label'?); name another with",
+        ),
+        (("evaluate", "--labels", "size"), "--labels is 'size', which the model was trained on; name the true labels"),
+        (("evaluate", "--labels", "label", "--plot", "a.gif"), "a.gif cannot be written: its name must end in"),
+        (("evaluate", "--labels", "label", "--plot", "no/a.svg"), "the folder no does not exist"),
+    ],
+)
+def test_new_rows_that_cannot_be_used(place, capsys, kept_model, arguments, message):
+    command, *options = arguments
+    before = sorted(path.name for path in place.iterdir())
+    with pytest.raises(SystemExit):
+        cli.main([command, kept_model, "rows.csv", *options])
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert sorted(path.name for path in place.iterdir()) == before
 
 
 def test_a_model_is_replaced_as_a_whole(place, capsys):
@@ -349,6 +438,18 @@ def test_options_reach_the_estimator(place, monkeypatch):
     assert (seen["method"], seen["cleaner"], seen["members"], seen["folds"]) == ("cc", None, 3, 4)
     assert (seen["max_epochs"], seen["alpha"], seen["random_state"], seen["device"]) == (5, 0.2, 7, "cpu")
     assert seen["sets"].classes == ("emu", "cat", "dog", "yak")
+
+
+def test_options_of_sets_are_the_estimators():
+    assert {field.name for field in dataclasses.fields(Setting)} == {"kind", "score", "candidate"}
+    for kind, known in ((options.Kind, KINDS), (options.Score, SCORES), (options.Candidate, CANDIDATES)):
+        names = typing.get_args(typing.get_args(typing.get_args(kind)[0])[0])
+        assert names == tuple(known)
+        assert all(name in Setting.__doc__ for name in names)
+    for field in dataclasses.fields(Rule):
+        assert inspect.signature(PartialLabelClassifier.predict_p).parameters[field.name].default == field.default
+        if field.name != "smooth":
+            assert f"(default: {field.default})" in Setting.__doc__
 
 
 def test_the_help_names_the_estimators_defaults(capsys):

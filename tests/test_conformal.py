@@ -47,6 +47,65 @@ def test_scores_equal_loops(score, loop):
             assert float(found[run, row]) == pytest.approx(loop(inside), abs=1e-15)
 
 
+def test_scores_of_single_and_of_all_candidates_equal_loops():
+    p, S = data()
+    single, every = conformal.singletons(p, S), conformal.pooled(p, S)
+    assert every.shape == p.shape
+    assert 0 < single.isfinite().sum() < R * N
+    for run in range(R):
+        for row in range(N):
+            inside = [j for j in range(C) if S[run, row, j]]
+            wanted = float(p[run, row, inside[0]]) if len(inside) == 1 else math.inf
+            assert float(single[run, row]) == wanted
+            for j in range(C):
+                assert float(every[run, row, j]) == (float(p[run, row, j]) if j in inside else math.inf)
+
+
+def draws(seed=2):
+    return torch.rand(N, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_adaptive_scores_equal_the_papers_formula():
+    """1 - (the mass of what is more probable + u times the label's own), in loops; p has no ties."""
+    p, _ = data()
+    u = draws()
+    found = conformal.aps(p, u)
+    for run in range(R):
+        for row in range(N):
+            values = p[run, row].tolist()
+            for j, own in enumerate(values):
+                wanted = 1 - (sum(v for v in values if v > own) + float(u[row]) * own)
+                assert float(found[run, row, j]) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_adaptive_scores_of_ties_count_their_mass_once():
+    p = torch.tensor([[0.125, 0.25, 0.25, 0.375, 0.0], [0.2, 0.2, 0.2, 0.2, 0.2], [0.0, 0.0, 1.0, 0.0, 0.0]])
+    found = conformal.aps(p.double(), torch.tensor([0.5, 0.25, 0.75]))
+    wanted = [[0.0625, 0.375, 0.375, 0.8125, 0.0], [0.75] * 5, [0.0, 0.0, 0.25, 0.0, 0.0]]
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_the_smallest_probabilities_keep_their_order():
+    """As 1 - (...) they would all be rounded to the same."""
+    p = torch.tensor([[1.0, 1e-9, 1e-10, 1e-12]])
+    found = conformal.aps(p, torch.zeros(1))[0]
+    assert (found.diff() < 0).all()
+
+
+@pytest.mark.parametrize("levels", [None, 4])
+def test_true_labels_have_uniform_adaptive_scores_whether_p_ties_or_not(levels):
+    """Where y is drawn from p itself; with u·p_j instead of the mass of the tie, means would be far from a half."""
+    generator = torch.Generator().manual_seed(0)
+    p = torch.softmax(torch.randn(20_000, C, generator=generator, dtype=torch.float64), -1)
+    if levels is not None:
+        p = torch.full_like(p, 1 / 8).scatter(1, torch.randint(C, (len(p), 1), generator=generator), 0.5)
+    y = torch.multinomial(p, 1, generator=generator)
+    u = torch.rand(len(p), generator=generator, dtype=torch.float64)
+    found = conformal.aps(p, u).gather(-1, y)[:, 0].sort().values
+    ideal = (torch.arange(len(p), dtype=torch.float64) + 0.5) / len(p)
+    assert float((found - ideal).abs().max()) < 1.95 / math.sqrt(len(p))  # Kolmogorov's distance at 0.1 %
+
+
 def test_scores_order():
     p, S = data(levels=4)
     best, mean, worst = conformal.best(p, S), conformal.mean(p, S), conformal.worst(p, S)
@@ -79,6 +138,26 @@ def test_ranks_p_values_and_cumulative_equal_loops(levels):
                 assert int(rank[run, row, j]) == count
                 assert float(conformal.p_values(scores, counts, p)[run, row, j]) == (1 + count) / (1 + m)
                 assert float(conformal.cumulative(scores, counts, p)[run, row, j]) == count / m
+
+
+@pytest.mark.parametrize("levels", [None, 4])
+def test_smoothed_p_values_equal_loops(levels):
+    """Over folds of different sizes, for which there is one u per row."""
+    p, _ = data(levels=levels)
+    scores, counts = calibration(levels=levels)
+    u = draws()[:, None]
+    found = conformal.smoothed_p_values(scores, counts, p, u)
+    plain = conformal.cross_p_values(scores, counts, p)
+    total = int(counts.sum())
+    for row in range(N):
+        for j in range(C):
+            real = [(float(s), float(p[run, row, j])) for run, m in enumerate(counts.tolist()) for s in scores[run, :m]]
+            below, tied = sum(s < value for s, value in real), sum(s == value for s, value in real)
+            wanted = (below + float(u[row]) * (1 + tied)) / (total + 1)
+            assert float(found[row, j]) == pytest.approx(wanted, abs=1e-15)
+            assert float(plain[row, j]) == (1 + below + tied) / (total + 1)
+    assert (found <= plain).all()
+    assert torch.equal(conformal.smoothed_p_values(scores, counts, p, torch.ones(1)), plain)
 
 
 def test_padding_changes_nothing():
@@ -216,6 +295,52 @@ def test_permutations_commute(classes, rows, score):
     )
 
 
+few = st.lists(st.integers(0, 6), min_size=C, max_size=C).filter(any)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(few, min_size=2, max_size=6), st.permutations(range(C)), st.randoms())
+def test_adaptive_scores_follow_rows_and_classes(weights, classes, random):
+    p = torch.tensor(weights, dtype=torch.float64)
+    p = p / p.sum(1, keepdim=True)
+    u = torch.tensor([random.randrange(8) / 8 for _ in weights], dtype=torch.float64)
+    found = conformal.aps(p, u)
+    assert torch.equal(conformal.aps(p[:, classes], u), found[:, classes])
+    rows = random.sample(range(len(p)), len(p))
+    assert torch.equal(conformal.aps(p[rows], u[rows]), found[rows])
+    assert torch.equal(conformal.aps(p[:1], u[:1]), found[:1])  # nor do other rows matter
+    assert (found > -1e-12).all()
+    assert (found < 1 + 1e-12).all()
+    for one, score in zip(p, found, strict=True):  # a more probable label conforms at least as well
+        assert (score[one.argsort()].diff() > -1e-12).all()
+        for value in one.unique():
+            assert len(score[one == value].unique()) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(grid, min_size=1, max_size=6), min_size=1, max_size=3),
+    st.lists(grid, min_size=C, max_size=C),
+    st.floats(0, 0.999),
+    st.permutations(range(C)),
+)
+def test_smoothed_p_value_properties(folds, p, u, classes):
+    parts = [torch.tensor(sorted(fold), dtype=torch.float64) for fold in folds]
+    scores = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=torch.inf)
+    counts = torch.tensor([len(fold) for fold in folds])
+    values = torch.tensor(p, dtype=torch.float64).expand(len(folds), 1, C)
+    chance = torch.tensor([[u]], dtype=torch.float64)
+    found = conformal.smoothed_p_values(scores, counts, values, chance)
+    plain = conformal.cross_p_values(scores, counts, values)
+    assert (found >= 0).all()
+    assert (found <= plain).all()
+    order = values[0, 0].argsort(stable=True)
+    assert (found[0, order].diff() >= 0).all()  # monotone in p
+    assert torch.equal(conformal.smoothed_p_values(scores, counts, values[..., classes], chance), found[:, classes])
+    turned = conformal.smoothed_p_values(scores.flip(0), counts.flip(0), values, chance)  # folds have no order
+    assert torch.equal(turned, found)
+
+
 def exchangeable(runs, m, tests, seed):
     """Rows whose label y is drawn from some softmax that the probabilities p only approximate, and sets around y."""
     generator = torch.Generator().manual_seed(seed)
@@ -257,6 +382,47 @@ def test_best_candidate_does_not_cover():
     """Calibrating on the best candidate takes labels for true that are not: why `worst` is there."""
     found = coverage(conformal.best, conformal.p_values, 0.3, runs=4000)
     assert found < 0.7 - three_errors(0.7, 4000)
+
+
+def cover(p, S, y, *, flat=False, alpha, score, u=None, smooth=None):
+    """Share of repetitions, one per run, in which the last row's label is kept by scores of the others."""
+    conformity = p if u is None else torch.stack([conformal.aps(one, v) for one, v in zip(p, u, strict=True)])
+    s = score(conformity[:, :-1], S[:, :-1])
+    s = s.flatten(1) if flat else s
+    scores, counts = conformal.sort_scores(s, s.isfinite())
+    if smooth is None:
+        found = conformal.p_values(scores, counts, conformity[:, -1])
+    else:
+        parts = [
+            conformal.smoothed_p_values(scores[r : r + 1], counts[r : r + 1], conformity[r : r + 1, -1:], smooth[r])
+            for r in range(len(p))
+        ]
+        found = torch.cat(parts)
+    return float((found > alpha).gather(-1, y[:, -1]).double().mean())
+
+
+@pytest.mark.parametrize("alpha", [0.07, 0.2])
+def test_smoothed_p_values_cover_exactly_though_scores_tie(alpha):
+    """At levels that are no multiple of 1/(m+1) and with ties, where p-values themselves cover too much."""
+    p, S, y = exchangeable(3000, 19, 1, seed=3)
+    p = (p * 4).round() / 4
+    truth = torch.zeros_like(S).scatter(-1, y, True)
+    smooth = torch.rand(3000, 1, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    found = cover(p, truth, y, alpha=alpha, score=conformal.best, smooth=smooth)
+    assert found == pytest.approx(1 - alpha, abs=three_errors(1 - alpha, 3000))
+    assert cover(p, truth, y, alpha=alpha, score=conformal.best) > 1 - alpha + three_errors(1 - alpha, 3000)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_pooled_candidates_cover_by_their_number(adaptive):
+    """Rows have three candidates at most, all of them as probable as they can be, so that the bound 1 - 3α is near."""
+    p, _, y = exchangeable(4000, 30, 1, seed=5)
+    wrong = p.scatter(-1, y, -1).topk(2, -1).indices
+    S = torch.zeros(p.shape, dtype=torch.bool).scatter(-1, y, True).scatter(-1, wrong, True)
+    u = torch.rand(p.shape[:2], generator=torch.Generator().manual_seed(6), dtype=torch.float64) if adaptive else None
+    found = cover(p, S, y, alpha=0.1, score=conformal.pooled, flat=True, u=u)
+    assert found >= 0.7 - three_errors(0.7, 4000)
+    assert cover(p, S, y, alpha=0.1, score=conformal.best, u=u) < found
 
 
 def test_supremum_rule_covers_less_than_its_level():

@@ -175,7 +175,135 @@ def test_sets_are_nested_and_cover(fitted):
     assert (sets[1] >= sets[2]).all()
     assert sets[0].sum() > sets[2].sum()
     assert sets[0][np.arange(60), Y].mean() > 0.85
-    assert (fitted.predict_set(X, 0.2, score="worst") >= sets[1]).all()
+    assert (fitted.predict_set(X, 0.2, candidate="worst") >= sets[1]).all()
+
+
+RULES = [
+    {"kind": kind, "score": score, "candidate": candidate, "smooth": smooth}
+    for kind in ("split", "cv+", "averaged")
+    for score in ("lac", "aps")
+    for candidate in ("best", "mean", "pooled", "worst", "singletons")
+    for smooth in (False, True)
+]
+
+
+def test_sets_are_p_values_above_the_level(fitted):
+    np.testing.assert_array_equal(fitted.predict_p(X), fitted.predict_p(X, kind="cv+", score="lac", candidate="best"))
+    seen = set()
+    for rule in RULES:
+        p = fitted.predict_p(X, **rule)
+        assert p.shape == (60, 3)
+        assert p.dtype == np.float64
+        assert ((p >= 0) & (p <= 1)).all()
+        for alpha in (0.15, np.float64(0.3), np.float32(0.5)):
+            np.testing.assert_array_equal(fitted.predict_set(X, alpha, **rule), p > float(alpha))
+        seen.add(p.tobytes())
+    assert len(seen) == len(RULES)  # each is something else
+
+
+def test_worse_candidates_give_larger_sets(fitted):
+    for score in ("lac", "aps"):
+        found = [fitted.predict_p(X, score=score, candidate=one) for one in ("best", "mean", "worst")]
+        assert (found[0] <= found[1]).all()
+        assert (found[1] <= found[2]).all()
+    assert (fitted.predict_p(X, smooth=True) <= fitted.predict_p(X)).all()
+
+
+def test_a_row_has_the_same_p_values_everywhere(fitted):
+    rule = {"score": "aps", "smooth": True}
+    whole = fitted.predict_p(X, **rule)
+    order = np.random.default_rng(2).permutation(60)
+    np.testing.assert_array_equal(fitted.predict_p(X[order], **rule), whole[order])
+    np.testing.assert_array_equal(fitted.predict_p(X[7:9], **rule), whole[7:9])
+    np.testing.assert_array_equal(fitted.predict_p(np.repeat(X, 3, axis=0), **rule), np.repeat(whole, 3, axis=0))
+    other = cheap(random_state=1).fit(X, S)
+    assert other.calibration_.seed != fitted.calibration_.seed
+
+
+def test_one_fold_makes_all_kinds_alike():
+    one = cheap(folds=1, validation_fraction=0.5, max_epochs=3).fit(X, S)
+    found = [one.predict_p(X, kind=kind, score="aps") for kind in ("split", "cv+", "averaged")]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_split_sets_go_by_the_first_folds_networks(fitted):
+    p = fitted.model_.predict(fitted.features_.transform(X)).numpy()  # (2, n, 3)
+    scores, counts = fitted.calibration_.scores["lac.best"][0].numpy(), fitted.calibration_.counts
+    wanted = (1 + (scores[:, None, None] <= p[0]).sum(0)) / (1 + int(counts[0]))
+    np.testing.assert_allclose(fitted.predict_p(X, kind="split"), wanted, atol=2 / 31)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"kind": "cv"}, r"kind is 'cv'; use one of split, cv\+, averaged"),
+        ({"score": "worst"}, "score is 'worst'; use one of lac, aps"),
+        ({"candidate": "true"}, "candidate is 'true'; use one of best, mean, pooled, worst, singletons"),
+        ({"smooth": 1}, "smooth is 1; use True or False"),
+    ],
+)
+def test_unknown_rules_are_refused(fitted, rule, message):
+    for call in (fitted.predict_p, fitted.predict_set):
+        with pytest.raises(ValueError, match=message):
+            call(X, **rule)
+
+
+def test_singletons_must_be_there():
+    pairs = ~np.eye(3, dtype=bool)[Y]
+    classifier = cheap(max_epochs=2).fit(X, pairs)
+    with pytest.raises(ValueError, match="no held-out row has a single candidate"):
+        classifier.predict_set(X, candidate="singletons")
+    few = pairs.copy()
+    few[:4] = np.eye(3, dtype=bool)[Y[:4]]
+    with pytest.warns(UserWarning, match=r"4 held-out rows with one candidate are too few for alpha = 0.1"):
+        assert cheap(max_epochs=2).fit(X, few).predict_set(X, candidate="singletons").all()
+
+
+def test_rows_that_are_too_risky_are_not_predicted(fitted):
+    plain, confidence = fitted.predict(X), fitted.predict_proba(X).max(1)
+    curve = fitted.risk_curve_
+    assert set(curve) == {"threshold", "coverage", "risk"}
+    assert (np.diff(curve["threshold"]) <= 0).all()
+    assert (np.diff(curve["coverage"]) >= 0).all()
+    assert curve["coverage"][-1] == 1
+    accepted = []
+    for risk in (curve["risk"].min() + 1e-6, np.median(curve["risk"]), 0.999):
+        found = fitted.predict(X, max_risk=risk)
+        assert found.dtype == object
+        there = np.array([name is not None for name in found])
+        np.testing.assert_array_equal(found[there], plain[there])
+        limit = curve["threshold"][np.flatnonzero(curve["risk"] <= risk)[-1]]
+        np.testing.assert_array_equal(there, confidence >= limit)
+        accepted.append(there.sum())
+    assert accepted == sorted(accepted)
+    assert accepted[0] < accepted[-1]
+    for wrong in (0, 1, -0.1, "low"):
+        with pytest.raises(ValueError, match="max_risk is"):
+            fitted.predict(X, max_risk=wrong)
+
+
+def test_abstaining_leaves_fewer_errors():
+    """Two classes that overlap: of those that are predicted, about as many are wrong as asked for, at most."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=800)
+    rows = rng.normal(size=(800, 2)) + np.array([[0, 0], [1.5, 0]])[y]
+    classifier = cheap(folds=4, net="linear", max_epochs=15, cleaner=None).fit(rows[:400], y[:400])
+    plain = (classifier.predict(rows[400:]) != y[400:]).mean()
+    found = classifier.predict(rows[400:], max_risk=0.1)
+    there = np.array([name is not None for name in found])
+    assert plain > 0.15
+    assert 0.2 < there.mean() < 0.9
+    assert (found[there] != y[400:][there]).mean() < 0.13
+
+
+def test_a_risk_that_cannot_be_reached_leaves_no_prediction():
+    classifier = cheap(max_epochs=2, cleaner=None).fit(X, ~np.eye(3, dtype=bool)[Y])  # nothing is ever sure
+    with pytest.warns(UserWarning, match="so that none is; allow more"):
+        assert all(name is None for name in classifier.predict(X, max_risk=0.001))
+    none = cheap(folds=1, validation_fraction=0.0, max_epochs=2).fit(X, S)
+    with pytest.raises(ValueError, match="no rows were held out to estimate errors on"):
+        none.predict(X, max_risk=0.1)
 
 
 def test_sets_need_held_out_rows():
@@ -260,7 +388,12 @@ def test_saved_models_predict_identically(fitted, tmp_path):
     ]
     again = PartialLabelClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
-    np.testing.assert_array_equal(again.predict_set(X), fitted.predict_set(X))
+    for rule in RULES:
+        np.testing.assert_array_equal(again.predict_p(X, **rule), fitted.predict_p(X, **rule))
+    np.testing.assert_array_equal(again.predict(X, max_risk=0.3), fitted.predict(X, max_risk=0.3))
+    assert again.risk_curve_.keys() == fitted.risk_curve_.keys()
+    for name, values in fitted.risk_curve_.items():
+        np.testing.assert_array_equal(again.risk_curve_[name], values)
     assert again.classes_.tolist() == fitted.classes_.tolist()
     assert again.n_features_in_ == 3
     assert again.trained_on_ == fitted.trained_on_

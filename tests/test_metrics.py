@@ -184,3 +184,58 @@ def test_arguments_are_checked():
         metrics.calibration_error(p, y, bins=0)
     with pytest.raises(ValueError, match="beta is 0"):
         metrics.pruning_f(before, after, y, beta=0)
+
+
+def loop_risk_coverage(confidence, errors):
+    points = []
+    for limit in sorted(confidence, reverse=True):
+        accepted = [error for own, error in zip(confidence, errors, strict=True) if own >= limit]
+        points.append((limit, len(accepted) / len(errors), sum(accepted) / len(accepted)))
+    return points
+
+
+@pytest.mark.parametrize("levels", [None, 5])
+def test_the_risk_coverage_curve_equals_its_loop(levels):
+    p, y, _, _ = data()
+    confidence, errors = p.amax(-1), (p.argmax(-1) != y).float()
+    if levels is not None:
+        confidence = (confidence * levels).round() / levels  # so that rows tie
+    found = torch.stack(metrics.risk_coverage(confidence, errors), -1)
+    assert found.shape == (R, N, 3)
+    for r in range(R):
+        wanted = torch.tensor(loop_risk_coverage(confidence[r].tolist(), errors[r].tolist()))
+        torch.testing.assert_close(found[r], wanted)
+        torch.testing.assert_close(metrics.aurc(confidence[r], errors[r]), wanted[:, 2].mean())
+        order = torch.randperm(N, generator=torch.Generator().manual_seed(r))
+        again = torch.stack(metrics.risk_coverage(confidence[r][order], errors[r][order]), -1)
+        torch.testing.assert_close(again, found[r])  # also where rows tie
+    torch.testing.assert_close(found[:, -1, 2], 1 - metrics.accuracy(p, y))
+    torch.testing.assert_close(metrics.aurc(confidence, errors), found[..., 2].mean(-1))
+
+
+def test_the_area_is_low_where_errors_are_unsure():
+    confidence, errors = torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([0.0, 0.0, 0.0, 1.0])
+    assert metrics.aurc(confidence, errors).item() == pytest.approx(1 / 16)
+    assert metrics.aurc(confidence.flip(0), errors).item() == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
+    assert metrics.aurc(torch.ones(4), errors).item() == pytest.approx(1 / 4)
+
+
+def test_the_coverage_curve_is_coverage_and_size_at_each_level():
+    p, y, _, _ = data()
+    alphas = torch.tensor([0.05, 0.2, 0.6])
+    coverage, size = metrics.coverage_curve(p, y, alphas)
+    assert coverage.shape == size.shape == (R, 3)
+    for k, alpha in enumerate(alphas):
+        torch.testing.assert_close(coverage[:, k], metrics.coverage(p > alpha, y))
+        torch.testing.assert_close(size[:, k], metrics.set_size(p > alpha))
+    assert (coverage.diff() <= 0).all()
+    assert not metrics.coverage_curve(p, torch.full((N,), -1), alphas)[0].any()
+
+
+def test_levels_that_are_p_values_leave_them_out():
+    p_values = torch.tensor([[0.1, 0.2, 0.7]], dtype=torch.float64)
+    for dtype in (torch.float32, torch.float64):
+        found = metrics.coverage_curve(
+            p_values.to(dtype), torch.tensor([0]), torch.tensor([0.1, 0.7], dtype=torch.float64)
+        )
+        assert found[1].tolist() == [2, 0]

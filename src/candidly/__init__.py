@@ -32,6 +32,7 @@ _MODULES = (
     "data",
     "engine",
     "estimator",
+    "evaluation",
     "methods",
     "metrics",
     "nets",

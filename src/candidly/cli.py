@@ -15,12 +15,14 @@ import tyro
 
 import candidly
 from candidly.options import (
+    Candidate,
     Column,
     Columns,
     File,
     Flag,
     Number,
     Reading,
+    Setting,
     Share,
     Telling,
     Text,
@@ -257,6 +259,8 @@ def predict(
     *,
     out: str,
     alpha: Share = None,
+    setting: Annotated[Setting, Inline],
+    max_risk: Share = None,
     id: Column = None,
     drop: Columns = None,
     separator: str = "|",
@@ -271,6 +275,8 @@ def predict(
             had beside them may be there too.
         out: The table to write: ids, predicted class, confidence. A file, or - for standard output.
         alpha: Also write prediction sets: the classes whose p-value is more than this.
+        max_risk: Leave the least confident rows without a prediction, so that of the others about this share is wrong
+            at most. It is an estimate.
         id: The column that names the rows (default: the one of the training rows, if it is there).
         drop: Columns to leave out, with commas between them.
         separator: What stands between names in a cell of CSV.
@@ -279,7 +285,47 @@ def predict(
     from candidly import commands
 
     commands.predict(
-        model, table, out, alpha=alpha, id=id, drop=drop, separator=separator, delimiter=delimiter, telling=telling
+        model,
+        table,
+        out,
+        alpha=alpha,
+        setting=setting,
+        max_risk=max_risk,
+        id=id,
+        drop=drop,
+        separator=separator,
+        delimiter=delimiter,
+        telling=telling,
+    )
+
+
+@app.command
+def evaluate(
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help_behavior_hint="")],
+    table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE", help_behavior_hint="")],
+    *,
+    labels: Annotated[str, tyro.conf.arg(metavar="COLUMN")],
+    plot: File = None,
+    candidate: Candidate = None,
+    drop: Columns = None,
+    delimiter: Text = None,
+    telling: Annotated[Telling, Inline],
+) -> None:
+    """Compare a model with true labels: accuracy, prediction sets, and errors by confidence.
+
+    Args:
+        model: The folder that `candidly fit` wrote.
+        table: Rows that it was not trained on, with the columns that it was.
+        labels: The column of true labels. Rows without one do not count; a label that is no class is an error.
+        plot: Also plot it (.svg, .pdf or .png).
+        candidate: Sets go by a held-out row's best, mean or worst candidate, pooled or singletons (default: best).
+        drop: Columns to leave out, with commas between them.
+        delimiter: What stands between the columns of CSV (default: a comma, and a tab in .tsv files).
+    """
+    from candidly import commands
+
+    commands.evaluate(
+        model, table, labels, plot=plot, candidate=candidate, drop=drop, delimiter=delimiter, telling=telling
     )
 
 

@@ -1,4 +1,4 @@
-"""What the commands on a user's own tables do: fit, clean, predict and report. `candidly.cli` parses and calls them."""
+"""What the commands on a user's own tables do: fit, clean, predict, evaluate, report. `candidly.cli` calls them."""
 
 import csv
 import dataclasses
@@ -14,17 +14,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from candidly import store
+from candidly import evaluation, store
 from candidly.annotations import Votes
+from candidly.bench.diagram import FORMATS
+from candidly.calibration import Candidate, check_share
 from candidly.data import files, labelled
 from candidly.data.labelled import Ballot, Labelled, Roles
 from candidly.data.sets import score_column, set_column
 from candidly.encoding import Category
 from candidly.estimator import PartialLabelClassifier
 from candidly.findings import Findings
-from candidly.options import Reading, Telling, Training, Voting
+from candidly.options import Reading, Setting, Telling, Training, Voting
+from candidly.wording import describe_evaluation, describe_findings, describe_predictions
 
 _PAGES = (".html", ".htm")
 _MODEL = {"model.json", "model.safetensors", "findings.json"}
@@ -47,7 +49,7 @@ def fit(
         with files.writing(out):
             estimator.save(out, findings)
         _write_page(findings, report)
-    telling.tell(*_summarise(findings, {"model": out, "report": report}))
+    telling.tell(*describe_findings(findings, {"model": out, "report": report}))
 
 
 def clean(
@@ -80,7 +82,7 @@ def clean(
         findings = _find(estimator, rows)
         files.write(_cleaned(rows, estimator, out), out, separator=reading.separator)
         _write_page(findings, report)
-    lines, facts = _summarise(findings, {"cleaned": out, "report": report})
+    lines, facts = describe_findings(findings, {"cleaned": out, "report": report})
     if votes is not None:
         lines = [*str(votes).splitlines(), *lines]
         facts["agreement"] = {"observed": votes.agreement.observed, "krippendorff_alpha": votes.agreement.alpha}
@@ -93,6 +95,8 @@ def predict(
     out: str,
     *,
     alpha: float | None,
+    setting: Setting,
+    max_risk: float | None,
     id: str | None,
     drop: str | None,
     separator: str,
@@ -101,23 +105,57 @@ def predict(
 ) -> None:
     """Predict the classes of a table's rows with a model and write them to another."""
     with _quiet(telling):
-        if alpha is not None and not 0 < alpha < 1:
-            raise ValueError(f"alpha is {alpha}; it must lie between 0 and 1")
+        for name, value in (("alpha", alpha), ("max_risk", max_risk)):
+            if value is not None:
+                check_share(name, value)
+        rule = setting.of(alpha)
         _check_table(out, [table], telling)
         estimator = _load(model).set_params(verbose=_progress(telling))
         names = [str(name) for name in estimator.classes_.tolist()]
         if alpha is not None:
             files.check_names(out, names, separator)
-        rows, id_, ids = _read_new(estimator, table, id, split(drop, "--drop"), model, delimiter)
+        rows, found, known = _read_new(estimator, table, {"--id": id}, split(drop, "--drop"), model, delimiter)
+        id = id or next((name for name in known.get("id", ()) if name in found.column_names), None)
+        _check_id(id, _PREDICTED)
+        ids = pa.array(np.arange(found.num_rows)) if id is None else found.column(id)
         with _naming(labelled.name_of(table)):
             p = estimator.predict_proba(rows)
-        sets = None if alpha is None else estimator.predict_set(rows, alpha)
-        found = {id_: ids, "predicted": pa.array(names).take(pa.array(p.argmax(1)))}
-        found["confidence"] = pa.array(p.max(1), pa.float32())
+        sets = None if alpha is None else estimator.predict_set(rows, alpha, **rule)
+        blank = None if max_risk is None else np.equal(estimator.predict(rows, max_risk), np.array(None, object))
+        columns = {id or "row": ids, "predicted": pa.array(names).take(pa.array(p.argmax(1), mask=blank))}
+        columns["confidence"] = pa.array(p.max(1), pa.float32())
         if sets is not None:
-            found["set"] = set_column(sets, names)
-        files.write(pa.table(found), out, separator=separator)
-    telling.tell(*_describe(p, sets, out), to_stderr=out == "-")
+            columns["set"] = set_column(sets, names)
+        files.write(pa.table(columns), out, separator=separator)
+    telling.tell(*describe_predictions(p, sets, blank, out), to_stderr=out == "-")
+
+
+def evaluate(
+    model: Path,
+    table: str,
+    labels: str,
+    *,
+    plot: Path | None,
+    candidate: Candidate | None,
+    drop: str | None,
+    delimiter: str | None,
+    telling: Telling,
+) -> None:
+    """Compare a model's predictions with the true labels of a table's rows."""
+    with _quiet(telling):
+        if plot is not None:
+            files.check_writable(plot, FORMATS)
+        estimator = _load(model).set_params(verbose=_progress(telling))
+        rows, found, _ = _read_new(estimator, table, {"--labels": labels}, split(drop, "--drop"), model, delimiter)
+        classes = {str(name): name for name in estimator.classes_.tolist()}
+        texts = labelled.column_texts(found.column(labels))
+        true = [None if text is None else classes.get(text, text) for text in texts]
+        with _naming(labelled.name_of(table)):
+            result = evaluation.evaluate(estimator, rows, true, candidate=candidate or "best")
+        if plot is not None:
+            with files.writing(plot):
+                evaluation.draw(result, plot)
+    telling.tell(*describe_evaluation(result, plot))
 
 
 def report(model: Path, out: Path, telling: Telling) -> None:
@@ -127,7 +165,7 @@ def report(model: Path, out: Path, telling: Telling) -> None:
     if findings is None:
         raise FileNotFoundError(f"{model / 'findings.json'} does not exist; `candidly fit` writes it with the model")
     _write_page(findings, out)
-    telling.tell(*_summarise(findings, {"report": out}))
+    telling.tell(*describe_findings(findings, {"report": out}))
 
 
 def split(text: str | None, option: str) -> list[str]:
@@ -257,26 +295,32 @@ def _read_findings(model: Path) -> Findings | None:
 
 
 def _read_new(
-    estimator: PartialLabelClassifier, table: str, id: str | None, drop: list[str], model: Path, delimiter: str | None
-) -> tuple[Any, str, Any]:
-    """Return the features of rows to predict, and the name and the column of their ids."""
+    estimator: PartialLabelClassifier,
+    table: str,
+    named: Mapping[str, str | None],
+    drop: list[str],
+    model: Path,
+    delimiter: str | None,
+) -> tuple[Any, Any, dict[str, list[str]]]:
+    """Return the features of new rows, their whole table, and the columns that were none in training.
+
+    Neither are those that options name.
+    """
     features, known = estimator.features_, _known_columns(model)
     used = features.names_ or ()
     # As text, like those that were fitted: 01 would be another category than 1.
     categories = [name for name, column in zip(used, features.columns, strict=False) if isinstance(column, Category)]
     others = [name for names in known.values() for name in names]
-    given = [("--id", id)] if id is not None else []
+    given = [(option, name) for option, name in named.items() if name is not None]
     found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
     for option, name in [*given, *(("--drop", name) for name in drop)]:
         labelled.check_column(found, labelled.name_of(table), name, option)
-    id = id or next((name for name in known.get("id", ()) if name in found.column_names), None)
-    _check_id(id, _PREDICTED)
-    left_out = {*others, *drop, id} - set(used)
+    if named.get("--labels") in used:
+        raise ValueError(f"--labels is {named['--labels']!r}, which the model was trained on; name the true labels")
+    left_out = {*others, *drop, *(name for _, name in given)} - set(used)
     rows = found.select([name for name in found.column_names if name not in left_out])
     labelled.check_types(rows, labelled.name_of(table))
-    if id is None:
-        return rows, "row", pa.array(np.arange(found.num_rows))
-    return rows, id, found.column(id)
+    return rows, found, known
 
 
 def _cleaned(rows: Labelled, estimator: PartialLabelClassifier, out: str) -> Any:
@@ -351,42 +395,3 @@ def _write_page(findings: Findings, page: Path | None) -> None:
     if page is not None:
         with files.writing(page):
             write(findings, page)
-
-
-def _summarise(findings: Findings, places: Mapping[str, str | Path | None]) -> tuple[list[str], dict[str, Any]]:
-    """Say what was found and where it is, in words and as facts."""
-    before, after = (
-        sum(size * n for size, n in enumerate(counts, 1)) / findings.rows
-        for counts in (findings.before, findings.after)
-    )
-    lines = [
-        f"{findings.title}: {findings.rows} rows, {len(findings.classes)} classes",
-        f"candidates per row: {before:.2f} → {after:.2f}; rows changed: {findings.changed}",
-    ]
-    truth = findings.truth
-    if truth is not None:
-        shares = {"accuracy": truth["accuracy"], "true labels kept": truth["true_kept"]}
-        shares["wrong ones removed"] = truth["wrong_removed"]
-        known = [f"{what} {share:.1%}" for what, share in shares.items() if share is not None]
-        lines.append(f"of {truth['rows']} rows with a known label: {', '.join(known) or 'nothing to score'}")
-    lines += [f"{what}: {_place(place)}" for what, place in places.items() if place is not None]
-    facts: dict[str, Any] = {"rows": findings.rows, "classes": len(findings.classes), "candidates_before": before}
-    facts |= {"candidates_after": after, "changed": findings.changed, "seconds": findings.seconds, "truth": truth}
-    return lines, facts | {what: None if place is None else str(place) for what, place in places.items()}
-
-
-def _describe(p: NDArray[Any], sets: NDArray[np.bool_] | None, out: str) -> tuple[list[str], dict[str, Any]]:
-    """Say what was predicted and where it is, in words and as facts."""
-    rows, classes = p.shape
-    confidence = float(p.max(1).mean())
-    lines = [f"{rows} rows, {classes} classes, mean confidence {confidence:.1%}"]
-    facts: dict[str, Any] = {"rows": rows, "classes": classes, "mean_confidence": confidence, "predictions": out}
-    if sets is not None:
-        size, empty = float(sets.sum(1).mean()), int((~sets.any(1)).sum())
-        lines.append(f"classes per set: {size:.2f}; empty sets: {empty}")
-        facts |= {"mean_set_size": size, "empty_sets": empty}
-    return [*lines, f"predictions: {_place(out)}"], facts
-
-
-def _place(place: str | Path) -> str:
-    return "standard output" if place == "-" else str(place)

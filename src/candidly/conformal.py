@@ -1,18 +1,26 @@
 """Conformal prediction on candidate sets, as pure tensor functions.
 
-Conformity scores are probabilities: a label conforms the better the larger its p. Everywhere `scores` (R, M) are the
-calibration rows' scores in ascending order, padded with +inf, and `counts` (R,) says how many of them are real.
-"UAI" is Fuchs and Kalinke, *Partial-Label Learning with Conformal Candidate Cleaning*, UAI 2025.
+Conformity scores are probabilities, or `aps` of them: a label conforms the better the larger its score. Everywhere
+`scores` (R, M) are the calibration rows' scores in ascending order, padded with +inf, and `counts` (R,) says how many
+of them are real. "UAI" is Fuchs and Kalinke, *Partial-Label Learning with Conformal Candidate Cleaning*, UAI 2025. On
+calibration with candidate sets see also A. Javanmardi et al., *Conformal Prediction with Partially Labeled Data*, COPA
+2023.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+_ROWS = 2**16  # to compute at a time
+
 
 def best(p: Tensor, S: Tensor) -> Tensor:
-    """Score a row by its most probable candidate, ``max_{j∈S} p_j`` (UAI, Algorithm 1)."""
+    """Score a row by its most probable candidate, ``max_{j∈S} p_j`` (UAI, Algorithm 1).
+
+    There is no guarantee: where that candidate is not the true label, the score is too high and sets are too small.
+    """
     return p.masked_fill(~S, -torch.inf).amax(-1)
 
 
@@ -26,8 +34,69 @@ def worst(p: Tensor, S: Tensor) -> Tensor:
 
 
 def mean(p: Tensor, S: Tensor) -> Tensor:
-    """Score a row by the mean probability of its candidates."""
+    """Score a row by the mean probability of its candidates; there is no guarantee, as with `best`."""
     return p.masked_fill(~S, 0).sum(-1) / S.sum(-1)
+
+
+def singletons(p: Tensor, S: Tensor) -> Tensor:
+    """Score a row by its only candidate; +inf, which is no score, where it has several.
+
+    Sets cover the true label as often as the level says if that candidate is the true label and if the rows with one
+    candidate are exchangeable with all rows: how many candidates a row has must say nothing about it. As a rule easy
+    rows have fewer, and then sets are too small.
+
+    Examples
+    --------
+    >>> singletons(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([[True, False], [True, True]]))
+    tensor([0.9000,    inf])
+    """
+    return best(p, S).masked_fill(S.sum(-1) != 1, torch.inf)
+
+
+def pooled(p: Tensor, S: Tensor) -> Tensor:
+    """Let each candidate's probability be a score of its own, (..., N, C); +inf, which is no score, elsewhere.
+
+    A level of α is then a share of candidates, not of rows. Of a row's c scores one is the true label's, so that sets
+    cover it with probability at least 1 − α·c where no row has more than c candidates, y ∈ S, and rows are exchangeable
+    and did not train: a label goes where at most α·(m·c + 1) − 1 scores are as low, hence no more of the m true ones.
+    As a rule the wrong candidates are the less probable ones, and sets cover more.
+
+    Examples
+    --------
+    >>> pooled(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([[True, False], [True, True]]))
+    tensor([[0.9000,    inf],
+            [0.4000, 0.6000]])
+    """
+    return p.masked_fill(~S, torch.inf)
+
+
+def aps(p: Tensor, u: Tensor) -> Tensor:
+    """Score labels for adaptive prediction sets, ``1 − (Σ_{k: p_k > p_j} p_k + u·Σ_{k: p_k = p_j} p_k)``, (..., C).
+
+    The randomised score of Y. Romano, M. Sesia and E. J. Candès, *Classification with Valid and Adaptive Coverage*,
+    NeurIPS 2020, as a conformity. Hard rows get larger sets than with the probability itself (LAC), easy rows smaller
+    ones. Labels of equal probability share one score, for which their mass counts as that of one label: it depends on
+    no order of the classes, and where p is the truth the true label's score is uniform on (0, 1), ties or not. What is
+    computed is the mass below, which for probabilities is the same and does not round small ones away.
+
+    Parameters
+    ----------
+    p : Tensor, shape (..., N, C)
+        Probabilities.
+    u : Tensor, shape (N,)
+        Uniform on [0, 1), one per row.
+
+    Examples
+    --------
+    >>> aps(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([0.5]))
+    tensor([[0.7500, 0.2500, 0.2500]])
+    """
+    p = p.contiguous()
+    ordered = p.sort(-1).values
+    mass = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0))
+    below = mass.gather(-1, torch.searchsorted(ordered, p))
+    upto = mass.gather(-1, torch.searchsorted(ordered, p, right=True))
+    return below + (1 - u.to(p.dtype)).unsqueeze(-1) * (upto - below)
 
 
 def sort_scores(scores: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,21 +124,49 @@ def p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
 
 
 def cross_p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
-    """Cross-conformal p-values of new rows, ``(1 + Σ_k #{v∈k : s_v ≤ p_kij}) / (1 + Σ_k m_k)``, (n, C).
+    """Cross-conformal p-values of new rows, ``(1 + Σ_k #{v∈k : s_v ≤ p_kij}) / (1 + Σ_k m_k)``, (n, C) in float64.
 
     Fold k's rows did not train the networks that scored them and give the probabilities p_k (p is (K, n, C)). With one
     fold these are `p_values`, and the same is guaranteed. With more, keeping the labels above α covers with probability
-    at least 1 − 2α, less a term that vanishes as folds grow (V. Vovk, *Cross-conformal predictors*, Annals of
-    Mathematics and Artificial Intelligence 74, 2015; R. F. Barber et al., *Predictive inference with the jackknife+*,
-    Annals of Statistics 49, 2021), and about 1 − α in practice.
+    at least 1 − 2α − 2(K − 1)/(m + K) for m rows in all, and about 1 − α in practice: each fold's own p-value is one,
+    and twice a mean of p-values is one as well (V. Vovk, *Cross-conformal predictors*, Annals of Mathematics and
+    Artificial Intelligence 74, 2015; V. Vovk and R. Wang, *Combining p-values via averaging*, Biometrika 107, 2020;
+    the same sets are CV+ in R. F. Barber et al., *Predictive inference with the jackknife+*, Annals of Statistics 49,
+    2021).
 
     Examples
     --------
     >>> scores, counts = torch.tensor([[0.2, 0.5], [0.3, 0.9]]), torch.tensor([2, 2])
     >>> cross_p_values(scores, counts, torch.tensor([[[0.1, 0.6]], [[0.3, 0.7]]]))
-    tensor([[0.4000, 0.8000]])
+    tensor([[0.4000, 0.8000]], dtype=torch.float64)
     """
-    return (1 + ranks(scores, p).sum(0)).to(p.dtype) / (1 + counts.sum())
+    return (1 + ranks(scores, p).sum(0)).double() / (1 + counts.sum())
+
+
+def smoothed_p_values(scores: Tensor, counts: Tensor, p: Tensor, u: Tensor) -> Tensor:
+    """Smoothed p-values, ``(#{v : s_v < p_ij} + u·(1 + #{v : s_v = p_ij})) / (m + 1)``, summed over folds, (n, C).
+
+    In float64, like `cross_p_values`, from which they differ by what ties with p_ij. With one fold and u independent
+    of all scores, the p-value of a true label is uniform on (0, 1), so that keeping the labels above α covers with
+    probability 1 − α, neither less nor more (V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random
+    World*, 2005), under the conditions of `p_values`. With more folds the bound of `cross_p_values` holds.
+
+    Parameters
+    ----------
+    scores, counts, p : Tensor
+        As in `cross_p_values`.
+    u : Tensor
+        Uniform on [0, 1); of shape (n, 1), or another that broadcasts to (n, C).
+
+    Examples
+    --------
+    >>> scores, counts = torch.tensor([[0.2, 0.5, 0.5]]), torch.tensor([3])
+    >>> smoothed_p_values(scores, counts, torch.tensor([[[0.1, 0.5]]]), torch.tensor([[0.5]]))
+    tensor([[0.1250, 0.6250]], dtype=torch.float64)
+    """
+    below = torch.searchsorted(scores, p.flatten(1).contiguous()).view_as(p).sum(0)
+    tied = ranks(scores, p).sum(0) - below
+    return (below + u.double() * (1 + tied)) / (1 + counts.sum())
 
 
 def own_p_values(scores: Tensor, p: Tensor, own: Tensor, member: Tensor) -> Tensor:
@@ -151,6 +248,93 @@ def remark_level(alpha: float, error: Tensor, m: Tensor, delta: float = 0.05, dk
 def prediction_sets(scores: Tensor, counts: Tensor, p: Tensor, alpha: float | Tensor) -> Tensor:
     """Labels whose p-value exceeds α: split-conformal prediction sets with the score 1 − p (LAC)."""
     return p_values(scores, counts, p) > torch.as_tensor(alpha, dtype=p.dtype, device=p.device)
+
+
+def candidate_probabilities(log_p: Tensor, S: Tensor, temperature: float) -> Tensor:
+    """Return how likely each candidate is the true label, given that one of them is: ``q = norm_S(softmax(z/T))``.
+
+    `log_p` (N, C) are logits or logarithms of probabilities: the sum over all classes cancels.
+
+    Examples
+    --------
+    >>> log_p, S = torch.tensor([[0.6, 0.3, 0.1]]).log(), torch.tensor([[True, True, False]])
+    >>> candidate_probabilities(log_p, S, 1.0)
+    tensor([[0.6667, 0.3333, 0.0000]])
+    """
+    return (log_p / temperature).masked_fill(~S, -torch.inf).softmax(-1)
+
+
+def fit_temperature(log_p: Tensor, S: Tensor) -> float:
+    """Return the T, from 1 to 10, with the largest candidate likelihood, ``Σ_i log Σ_{j∈S_i} softmax(z_i/T)_j``.
+
+    The rows must not have trained what gave `log_p` (N, C): a network is too sure of rows that it saw. Below 1 it does
+    not go. Where the likelihood wants that, wrong candidates resemble the true label, and sharper probabilities would
+    only be surer of mistakes.
+
+    Examples
+    --------
+    >>> p, S = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]]), torch.tensor([[1, 0], [1, 0], [0, 1]]).bool()
+    >>> T = fit_temperature(p.log(), S)
+    >>> (p.log() / T).softmax(-1)[0]  # as often as either was right
+    tensor([0.6667, 0.3333])
+    """
+
+    def loss(scale: float) -> float:
+        total = 0.0
+        for z, s in zip(log_p.split(_ROWS), S.split(_ROWS), strict=True):
+            z = z.double() / math.exp(scale)
+            total -= float((z.masked_fill(~s, -torch.inf).logsumexp(-1) - z.logsumexp(-1)).sum())
+        return total
+
+    hottest = math.log(10)
+    step = hottest / 24  # the likelihood may have several peaks
+    middle = min(range(25), key=lambda k: loss(k * step)) * step
+    return math.exp(_minimise(loss, max(middle - step, 0.0), min(middle + step, hottest)))
+
+
+def risk_budget(
+    q: Tensor, S: Tensor, alpha: float, *, by_class: bool = False, protected: Tensor | None = None
+) -> Tensor:
+    """Keep all candidates but the least likely ones, whose summed probability stays within ``alpha·N``.
+
+    If q (N, C) is the probability that a candidate is true, given features and candidate sets, then at most a share
+    `alpha` of the rows are expected to lose their true label: on average over these rows, not row by row or for rows to
+    come. With `by_class` the least likely ones of each class j stay within ``alpha·Σ_i q_ij``, so that a rare class
+    does not pay for the others; together that is ``alpha·N`` again. A row's most likely candidate stays, and so does
+    what is `protected` (N, C). Candidates that are equally likely go together or not at all, so that the order of rows
+    and of classes does not matter. The sets are nested in `alpha`.
+
+    Examples
+    --------
+    >>> q = torch.tensor([[0.9, 0.1, 0.0], [0.6, 0.0, 0.4]])
+    >>> risk_budget(q, q > 0, alpha=0.1).long()
+    tensor([[1, 0, 0],
+            [1, 0, 1]])
+    """
+    may_go = S & (q < q.masked_fill(~S, -1).amax(-1, keepdim=True))
+    if protected is not None:
+        may_go &= ~protected
+    if not by_class:
+        return S & ~(may_go & (q.double() <= _spend(q[may_go], alpha * len(S))))
+    columns = zip(q.T, may_go.T, strict=True)
+    limits = [_spend(column[rows], alpha * float(column.double().sum())) for column, rows in columns]
+    return S & ~(may_go & (q.double() <= torch.stack(limits)))
+
+
+def _spend(values: Tensor, amount: float) -> Tensor:
+    """Return the largest value such that it and all smaller ones add up to no more than the amount; -1 if none does."""
+    value, count = values.double().unique(return_counts=True)
+    fits = (value * count).cumsum(0) <= amount * (1 + 1e-9)  # sums depend on their order
+    return torch.cat([value.new_full((1,), -1), value[fits]])[-1]
+
+
+def _minimise(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Return the place of the smallest loss between two places, by golden sections."""
+    golden = (math.sqrt(5) - 1) / 2
+    while high - low > 1e-4:
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        low, high = (low, right) if loss(left) < loss(right) else (left, high)
+    return (low + high) / 2
 
 
 def _per_run(counts: Tensor, p: Tensor) -> Tensor:

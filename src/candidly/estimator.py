@@ -1,14 +1,12 @@
 """The scikit-learn face: candidate sets in, class names out. No algorithm lives here."""
 
-import dataclasses
 import numbers
-import operator
 import time
 import warnings
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,28 +14,19 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
-from tqdm import tqdm
 
-from candidly import persistence, scoring, targets
-from candidly.calibration import SCORES, Calibration
+from candidly import crossfit, persistence, scoring, targets
+from candidly.calibration import Calibration, Candidate, Kind, Rule, Score, check_share
 from candidly.candidates import Candidates
 from candidly.cleaning import Cleaner, find_cleaner
-from candidly.engine import fit
 from candidly.features import Features
 from candidly.findings import Findings
 from candidly.intake import count_rows
 from candidly.methods import Method, find_method
-from candidly.model import Model
 from candidly.nets import Factory
 from candidly.plan import Plan, count_copies, make_plan
-from candidly.problem import Problem, check_weights
-from candidly.recipe import Recipe
+from candidly.problem import check_weights
 from candidly.summary import summarise
-
-_BLOCK = (
-    64  # rows to predict at a time, always: a product's last bits depend on its size, so a row's would on the others
-)
 
 
 class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -101,6 +90,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     history_ : dict of ndarray, shape (epochs, networks)
         The record of every epoch: loss, mean_candidates, share_changed and, where they exist, covering_rate, alpha and
         threshold.
+    risk_curve_ : dict of ndarray, shape (points,)
+        By falling confidence ("threshold"), the share of held-out rows that have it ("coverage") and an estimate of how
+        many of them are errors ("risk"), which `predict` with `max_risk` goes by.
     features_, model_ : Features, Model
         What becomes of the columns of X (``features_.describe()`` says it in words), and the networks.
     n_features_in_, feature_names_in_ : int, ndarray
@@ -176,7 +168,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         begun = time.monotonic()
         self._check()
-        seeds = np.random.SeedSequence(check_random_state(self.random_state).randint(2**31)).spawn(3)
+        seeds = np.random.SeedSequence(check_random_state(self.random_state).randint(2**31)).spawn(4)
         n = count_rows(X)
         if n < 2:
             raise ValueError(f"X has n_samples={n}; give at least two rows to learn from")
@@ -189,88 +181,50 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             encoded = features.transform(X)
         rng = np.random.default_rng(seeds[1])
         plan = make_plan(encoded, S.matrix, copies, self.folds, self.validation_fraction, rng)
-        self.model_ = self._train(encoded, S, plan, weights, seeds[2])
+        recipe = crossfit.make_recipe(len(plan.index), self.max_epochs, self.batch_size, self.lr, self.weight_decay)
+        chosen = {name: getattr(self, name) for name in ("method", "cleaner", "net", "members", "device")}
+        patience = int(self.n_iter_no_change) if self.early_stopping else None
+        self.model_ = crossfit.train(
+            encoded, S, plan, weights, seeds[2], recipe, patience=patience, progress=bool(self.verbose), **chosen
+        )
         self._note_features(features)
         self.classes_ = persistence.as_array(S.classes)
         self.trained_on_ = persistence.fingerprint(encoded, S)
         self.history_ = dict(self.model_.history)
         self.n_iter_ = len(self.history_["loss"])
-        self._score_rows(encoded, S, plan)
+        self._score_rows(encoded, S, plan, int(seeds[3].generate_state(1)[0]))
         self._seconds = time.monotonic() - begun
         return self
 
     def _check(self) -> None:
         """Check what nobody else checks before training."""
         find_method(self.method), find_cleaner(self.cleaner)
-        for name in ("members", "folds", "max_epochs", "n_iter_no_change"):
+        names = ("members", "folds", "n_iter_no_change", *(() if self.max_epochs is None else ("max_epochs",)))
+        for name in names:
             value = getattr(self, name)
-            if value is None and name == "max_epochs":
-                continue
             if not isinstance(value, numbers.Integral) or value < 1:
                 raise ValueError(f"{name} is {value!r}; give a whole number of at least 1")
-        _check_share("alpha", self.alpha)
+        check_share("alpha", self.alpha)
         if self.validation_fraction != 0:
-            _check_share("validation_fraction", self.validation_fraction)
+            check_share("validation_fraction", self.validation_fraction)
         if self.early_stopping and self.folds == 1 and not self.validation_fraction:
             raise ValueError("early_stopping watches held-out rows, and there are none; set validation_fraction=0.1")
 
     def _note_features(self, features: Features) -> None:
-        self.features_ = features
-        self.n_features_in_ = self.features_.n_features_in_
-        if self.features_.names_ is not None:
-            self.feature_names_in_ = np.array(self.features_.names_, dtype=object)
+        self.features_, self.n_features_in_ = features, features.n_features_in_
+        if features.names_ is not None:
+            self.feature_names_in_ = np.array(features.names_, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _train(
-        self, X: NDArray[Any], S: Candidates, plan: Plan, weights: Tensor | None, seed: np.random.SeedSequence
-    ) -> Model:
-        """Train `members` networks for each fold: run r is member r // folds without fold r % folds."""
-        parts = [k for _ in range(self.members) for k in range(plan.folds)]
-        held_out = [plan.held_out(k) for k in parts]
-        watch = bool(len(held_out[0]))
-        # Standardised numbers become (x + 4) / 8, mostly between 0 and 1: networks overfit less (docs/defaults.md).
-        problem = Problem.of(
-            X[plan.index],
-            Candidates(S.matrix[plan.index], S.classes),
-            rows=[plan.trained(k) for k in parts],
-            seeds=seed.generate_state(len(parts)).tolist(),
-            shift=0.0 if X.dtype == np.uint8 else -4.0,
-            scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
-            weights=None if weights is None else weights[plan.index],
-        )
-        usual = 2 ** int(np.log2(len(plan.index) / 64).round().clip(4, 8))
-        batch_size = usual if self.batch_size is None else operator.index(self.batch_size)
-        epochs = (50 if len(plan.index) < 2000 else 25) if self.max_epochs is None else int(self.max_epochs)
-        recipe = Recipe("custom", epochs, batch_size, max_lr=self.lr, weight_decay=self.weight_decay)
-        method, cleaner = find_method(self.method), find_cleaner(self.cleaner)
-        model = fit(
-            problem,
-            method,
-            None if cleaner is None else cleaner.take(plan.index),
-            recipe,
-            net=self.net,
-            device=self.device,
-            progress=bool(self.verbose),
-            held_out=held_out if watch else None,
-            patience=int(self.n_iter_no_change) if self.early_stopping else None,
-        )
-        lean = dataclasses.replace(model, kept=model.kept[:, :0])
-        rebuilt = Model.of_parts(*lean.parts(), net=self.net if callable(self.net) else None, method=method)
-        return rebuilt.to(model.problem.X.device)  # without what the method stores per row
-
-    def _score_rows(self, X: NDArray[Any], S: Candidates, plan: Plan) -> None:
+    def _score_rows(self, X: NDArray[Any], S: Candidates, plan: Plan, seed: int) -> None:
         """Score every row with networks that did not train on it, if there are such, and clean its candidates."""
+        p = crossfit.out_of_fold(self.model_, X, plan, bool(self.verbose))
         index, held_in = torch.from_numpy(plan.index), torch.from_numpy(plan.fold)
         fold, member = torch.from_numpy(plan.row_fold).clamp_min(0), torch.zeros(len(S), dtype=torch.bool)
         member[index] = held_in >= 0
-        p = torch.empty(len(S), len(S.classes))
-        for rows, some in self._probabilities(X, plan.folds):
-            p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
-        if not p.isfinite().all():
-            raise ValueError("training diverged, so that probabilities are not finite; use a smaller lr")
         sets = torch.from_numpy(S.matrix.copy())
-        self.calibration_ = Calibration.of(p[index], sets[index], held_in, plan.folds)
+        self.calibration_ = Calibration.of(X[plan.index], p[index], sets[index], held_in, plan.folds, seed)
         p_values = self.calibration_.own_p_values(p, sets, fold, member)
         kept = S.matrix & (p_values.numpy() > float(self.alpha))
         kept = np.where(kept.any(1, keepdims=True), kept, S.matrix)
@@ -281,38 +235,98 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.confidence_ = confidence.numpy()
         self._original, self._top = S, tuple(part.numpy() for part in reversed(p.max(1)))
 
-    def _probabilities(self, X: NDArray[Any], folds: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of rows with their probabilities by each fold's networks, (folds, b, C)."""
-        size = _BLOCK if self.model_.problem.X.device.type == "cpu" else 64 * _BLOCK
-        bar = {"unit": "block", "disable": not self.verbose, "delay": 2, "leave": False}
-        for start in tqdm(range(0, len(X), size), "predicting", **bar):
-            rows = slice(start, min(start + size, len(X)))
-            block = X[np.arange(start, start + size).clip(max=len(X) - 1)]
-            p = self.model_.predict(block)[:, : rows.stop - start].double()
-            yield rows, p.unflatten(0, (-1, folds)).mean(0)
-
-    def _by_fold(self, X: Any) -> Iterator[tuple[slice, Tensor]]:
-        """Do the same for new rows."""
-        check_is_fitted(self)
-        encoded = self.features_.transform(X)
-        return self._probabilities(encoded, len(self.calibration_.counts))
-
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each class, shape (n, C), averaged over all networks."""
-        p = np.concatenate([some.mean(0).numpy() for _, some in self._by_fold(X)])
+        check_is_fitted(self)
+        folds = len(self.calibration_.counts)
+        blocks = crossfit.probabilities(self.model_, self.features_.transform(X), folds, bool(self.verbose))
+        p = np.concatenate([some.mean(0).numpy() for _, some in blocks])
         found: NDArray[np.float64] = p / p.sum(1, keepdims=True)
         return found
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class of each row, by name."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+    def predict(self, X: Any, max_risk: float | None = None) -> NDArray[Any]:
+        """Return the most probable class of each row, by name.
 
-    def predict_set(self, X: Any, alpha: float = 0.1, *, score: Literal["best", "worst"] = "best") -> NDArray[np.bool_]:
+        Parameters
+        ----------
+        X : array or table
+            Rows.
+        max_risk : float, optional
+            Abstain where it is too risky: the least confident rows get None instead of a name, so many that the
+            estimated share of errors among the others is at most this, between 0 and 1.
+
+        Notes
+        -----
+        The share is an estimate from candidates alone (`candidly.calibration.row_errors`), no guarantee. It is that of
+        networks that did not train on a row; all together, as here, are less sure and as a rule more often right.
+        """
+        if max_risk is not None:
+            check_share("max_risk", max_risk)
+        p = self.predict_proba(X)
+        found = self.classes_[p.argmax(1)]
+        if max_risk is not None:
+            found = found.astype(object)
+            found[p.max(1) < self.calibration_.threshold(float(max_risk))] = None
+        return found
+
+    def predict_p(
+        self, X: Any, *, kind: Kind = "cv+", score: Score = "lac", candidate: Candidate = "best", smooth: bool = False
+    ) -> NDArray[np.float64]:
+        """Return the p-value of each class of each row against held-out rows, shape (n, C).
+
+        It is the share of held-out rows that conform to their candidates no better than this row to the class.
+
+        Parameters
+        ----------
+        X : array or table
+            Rows.
+        kind : {"split", "cv+", "averaged"}
+            Whose probabilities are compared with which rows. "split": those of the first fold's networks with the rows
+            that these did not train on. "cv+": each fold's with the rows held out from it, counted together. With
+            ``folds=1`` that is the same. "averaged": the mean over all networks with all held-out rows.
+        score : {"lac", "aps"}
+            How well a label conforms: its probability (M. Sadinle, J. Lei and L. Wasserman, *Least ambiguous set-valued
+            classifiers with bounded error levels*, JASA 114, 2019), which gives the smallest sets if probabilities are
+            right; or the mass of what is less probable, randomised (`candidly.conformal.aps`), whose sets adapt more to
+            how hard a row is.
+        candidate : {"best", "mean", "pooled", "worst", "singletons"}
+            The score of a held-out row: that of its best candidate, their mean, each of them as a score of its own,
+            that of its worst, or that of its only one, leaving rows with several out.
+        smooth : bool
+            Whether to break ties by chance, which makes p-values smaller, and the level exact where it holds.
+
+        Notes
+        -----
+        `predict_set` keeps the classes with a p-value above α. Let training and new rows be exchangeable and every true
+        label be a candidate. If every held-out row has one candidate, or with "worst", whose sets are large, or with
+        "singletons" if rows with one candidate are exchangeable with all, a set holds the true label with probability
+
+        - at least 1 − α with "split" (V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random World*,
+          2005; H. Papadopoulos et al., ECML 2002),
+        - at least 1 − 2α − 2(K − 1)/(m + K) with "cv+", for m rows in K folds, and as a rule about 1 − α
+          (`candidly.conformal.cross_p_values`; Y. Romano, M. Sesia and E. J. Candès, NeurIPS 2020).
+
+        Nothing is guaranteed with "averaged", because no held-out row was scored by the mean of all networks, nor with
+        "best" and "mean" for rows with several candidates: where the best one is wrong, sets are too small. "pooled"
+        counts candidates, not rows (`candidly.conformal.pooled`). All this is a little less with `early_stopping`,
+        which held-out rows decide, and by what they contribute to scaling the columns of X. Chance, in ties and "aps",
+        comes from `random_state` and the row's content: a row has the same p-values everywhere.
+        """
+        return self._p_values(X, [Rule(kind, score, candidate, smooth)])[0]
+
+    def predict_set(
+        self,
+        X: Any,
+        alpha: float = 0.1,
+        *,
+        kind: Kind = "cv+",
+        score: Score = "lac",
+        candidate: Candidate = "best",
+        smooth: bool = False,
+    ) -> NDArray[np.bool_]:
         """Return the classes of each row that held-out rows do not speak against, a boolean matrix (n, C).
 
-        Split-conformal sets: a class is in the set if its p-value against the held-out rows' scores exceeds `alpha`. A
-        set may be empty, where no class conforms.
+        They are ``predict_p(X, ...) > alpha``. A set may be empty, where no class conforms.
 
         Parameters
         ----------
@@ -320,35 +334,23 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             Rows.
         alpha : float
             Level, between 0 and 1; the sets are nested.
-        score : {"best", "worst"}
-            What a held-out row's score is: the probability of its most or of its least probable candidate.
-
-        Notes
-        -----
-        Let training and new rows be exchangeable. If every held-out row has one candidate, the true one, or if `score`
-        is "worst" and the true label is always a candidate, then with ``folds=1`` a set holds the true label with
-        probability at least 1 − `alpha`, and with more folds at least about 1 − 2·`alpha`, as a rule about 1 − `alpha`
-        (`candidly.conformal.cross_p_values`); a little less with early stopping, which the same rows decide. With
-        "best" and several candidates there is no guarantee: where the most probable candidate is wrong, sets are too
-        small. With "worst" they are large.
+        kind, score, candidate, smooth
+            As in `predict_p`, which also says what is guaranteed.
         """
-        _check_share("alpha", alpha)
-        if score not in SCORES:
-            raise ValueError(f"score is {score!r}; use one of {', '.join(SCORES)}")
-        blocks = self._by_fold(X)
-        held_out = int(self.calibration_.counts.sum())
-        if not held_out:
-            raise ValueError(
-                "no rows were held out to calibrate on; set folds=5, or validation_fraction=0.2 with folds=1, and fit"
-            )
-        if 1 / (held_out + 1) >= alpha:
-            warnings.warn(
-                f"{held_out} held-out rows are too few for alpha = {alpha}: every set holds all classes; use a larger "
-                "alpha or hold out more rows",
-                stacklevel=2,
-            )
-        sets = [(self.calibration_.p_values(some.float(), score) > alpha).numpy() for _, some in blocks]
-        return np.concatenate(sets)
+        check_share("alpha", alpha)
+        found = self.predict_p(X, kind=kind, score=score, candidate=candidate, smooth=smooth)
+        self.calibration_.check_level(float(alpha), Rule(kind, score, candidate, smooth))
+        return found > float(alpha)
+
+    def _p_values(self, X: Any, rules: Sequence[Rule]) -> list[NDArray[np.float64]]:
+        """Return the p-values (n, C) by each of several rules, predicting once."""
+        check_is_fitted(self)
+        return crossfit.p_values(self.model_, self.calibration_, self.features_.transform(X), rules, bool(self.verbose))
+
+    @property
+    def risk_curve_(self) -> dict[str, NDArray[np.float64]]:
+        """The estimated share of errors by confidence."""
+        return dict(zip(("threshold", "coverage", "risk"), self.calibration_.risk.numpy(), strict=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the covering rate: the share of rows whose predicted class is among their candidates in y.
@@ -390,8 +392,3 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _check_share(name: str, value: Any) -> None:
-    if not isinstance(value, int | float | np.number) or not 0 < value < 1:
-        raise ValueError(f"{name} is {value!r}; it must lie between 0 and 1")

@@ -12,12 +12,15 @@ from torch import Tensor
 __all__ = [
     "accuracy",
     "approximated_accuracy",
+    "aurc",
     "calibration_error",
     "coverage",
+    "coverage_curve",
     "covering_rate",
     "pruning_coverage",
     "pruning_error",
     "pruning_f",
+    "risk_coverage",
     "set_size",
 ]
 
@@ -145,6 +148,83 @@ def set_size(sets: Tensor) -> Tensor:
     tensor(1.5000)
     """
     return _mean(sets.sum(dim=-1))
+
+
+def coverage_curve(p_values: Tensor, y: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor]:
+    """Coverage and mean size of prediction sets at each of several levels.
+
+    Parameters
+    ----------
+    p_values : Tensor, shape (..., N, C)
+        P-values; a set holds the classes whose p-value exceeds the level.
+    y : Tensor of int, shape (..., N)
+        True labels.
+    alphas : Tensor, shape (A,)
+        Levels.
+
+    Returns
+    -------
+    coverage, size : Tensor, shape (..., A)
+
+    Examples
+    --------
+    >>> p_values = torch.tensor([[0.9, 0.3], [0.6, 0.4]])
+    >>> coverage_curve(p_values, torch.tensor([0, 1]), torch.tensor([0.2, 0.5]))
+    (tensor([1.0000, 0.5000]), tensor([2., 1.]))
+    """
+    kept = [p_values > alpha for alpha in alphas.to(p_values.dtype)]
+    return torch.stack([coverage(sets, y) for sets in kept], -1), torch.stack([set_size(sets) for sets in kept], -1)
+
+
+def risk_coverage(confidence: Tensor, errors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Share of errors among the rows that are accepted, for every threshold on the confidence.
+
+    Rows come by falling confidence. Rows of equal confidence are accepted together, so their order does not matter.
+
+    Parameters
+    ----------
+    confidence : Tensor, shape (..., N)
+        How sure a prediction is.
+    errors : Tensor, shape (..., N)
+        Whether it is wrong, or how probably.
+
+    Returns
+    -------
+    threshold, coverage, risk : Tensor, shape (..., N)
+        Each row's confidence, falling; the share of rows with at least that; and the mean of their errors.
+
+    Examples
+    --------
+    >>> risk_coverage(torch.tensor([0.6, 0.9, 0.9, 0.7]), torch.tensor([1.0, 0.0, 0.0, 1.0]))[1:]
+    (tensor([0.5000, 0.5000, 0.7500, 1.0000]), tensor([0.0000, 0.0000, 0.3333, 0.5000]))
+    """
+    threshold, order = confidence.sort(dim=-1, descending=True)
+    total = _at_least_single(errors.to(threshold.dtype)).gather(-1, order).cumsum(-1)
+    accepted = torch.searchsorted(-threshold, -threshold, right=True)
+    risk = total.gather(-1, accepted - 1) / accepted
+    return threshold, accepted.to(risk.dtype) / max(confidence.shape[-1], 1), risk
+
+
+def aurc(confidence: Tensor, errors: Tensor) -> Tensor:
+    """Area under the risk-coverage curve: the mean of its risks over the rows.
+
+    Y. Geifman, G. Uziel and R. El-Yaniv, ICLR 2019. It is low where errors are few and have the lowest confidence.
+
+    Parameters
+    ----------
+    confidence, errors : Tensor, shape (..., N)
+        As in `risk_coverage`.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> aurc(torch.tensor([0.6, 0.9, 0.8, 0.7]), torch.tensor([1.0, 0.0, 0.0, 1.0]))
+    tensor(0.2083)
+    """
+    return risk_coverage(confidence, errors)[2].mean(dim=-1)
 
 
 def pruning_error(before: Tensor, after: Tensor, y: Tensor) -> Tensor:

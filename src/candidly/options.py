@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -18,6 +18,12 @@ Table = Annotated[str | None, tyro.conf.arg(metavar="TABLE", help_behavior_hint=
 Number = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
 File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+Kind = Annotated[Literal["split", "cv+", "averaged"] | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+Score = Annotated[Literal["lac", "aps"] | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+Candidate = Annotated[
+    Literal["best", "mean", "pooled", "worst", "singletons"] | None,
+    tyro.conf.arg(metavar="TEXT", help_behavior_hint=""),
+]
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
 
@@ -90,6 +96,30 @@ class Training:
     alpha: Share = None
     seed: int = 0
     device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How prediction sets are made.
+
+    Args:
+        kind: Which networks and rows sets go by: split, cv+ or averaged (default: cv+).
+        score: How well a class conforms: lac or aps (default: lac).
+        candidate: The score of a held-out row: that of its best, mean or worst candidate, pooled or singletons
+            (default: best). Guarantees need worst, or rows with one candidate.
+    """
+
+    kind: Kind = None
+    score: Score = None
+    candidate: Candidate = None
+
+    def of(self, alpha: float | None) -> dict[str, Any]:
+        """Return the options that were given; they need a level."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if given and alpha is None:
+            option = next(iter(given))
+            raise ValueError(f"--{option} is for prediction sets; give their level with --alpha, or leave it out")
+        return given
 
 
 @dataclass(frozen=True)

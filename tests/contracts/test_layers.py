@@ -16,8 +16,8 @@ from candidly.methods import METHODS
 PACKAGE = Path(candidly.methods.__file__).parents[1]
 REPOSITORY = PACKAGE.parents[1]
 FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-FACE = ("data", "bench", "estimator", "persistence", "scoring", "summary", "targets")
-EDGE = ("report", "cli", "commands", "options", "demo")
+FACE = ("data", "bench", "crossfit", "estimator", "evaluation", "persistence", "scoring", "summary", "targets")
+EDGE = ("report", "cli", "commands", "options", "demo", "wording")
 OUTER = FACE + EDGE
 FACADE = {"__init__.py", "__main__.py"}  # they name the outer rings, and import them late
 CORE = {name: path for name, path in FILES.items() if name not in FACADE and re.split("[/.]", name)[0] not in OUTER}

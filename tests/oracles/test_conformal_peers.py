@@ -66,6 +66,39 @@ def test_p_values_equal_crepes(kind):
         assert torch.equal(alone[0], ours[run])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("m", [1 + C, 19, 40])
+def test_smoothed_p_values_equal_crepes(kind, m):
+    rng = np.random.default_rng(m)
+    scores, p = calibration(kind, m, rng)[2], probabilities(kind, N, rng)
+    peer = ConformalClassifier().fit(-scores.numpy()).predict_p(-p, smoothing=True, seed=7)
+    u = torch.from_numpy(np.random.RandomState(7).rand(N, C))  # crepes' draws, one per row and class
+    ours = conformal.smoothed_p_values(scores[None], torch.tensor([m]), torch.from_numpy(p)[None], u)
+    np.testing.assert_allclose(ours.numpy(), peer, rtol=1e-15)
+
+
+@pytest.mark.parametrize("m", [31, 40])
+def test_adaptive_sets_equal_mapie(m):
+    """Where probabilities do not tie; MAPIE takes labels that do in the order of their columns."""
+    rng = np.random.default_rng(m)
+    p_cal, y, _ = calibration("distinct", m, rng)
+    p, alphas = probabilities("distinct", N, rng), [0.1, 0.2, 0.3, 0.5]
+    peer = SplitConformalClassifier(
+        Given(), [1 - a for a in alphas], conformity_score="aps", prefit=True, random_state=5
+    ).conformalize(p_cal, y)
+    sets = peer.predict_set(p, conformity_score_params={"include_last_label": "randomized"})[1]
+    chance = [1 - np.random.RandomState(5).uniform(size=n) for n in (m, N)]  # u is the share that is not left out there
+    scores, new = (
+        conformal.aps(torch.from_numpy(one), torch.from_numpy(u)) for one, u in zip((p_cal, p), chance, strict=True)
+    )
+    truth = torch.nn.functional.one_hot(torch.from_numpy(y), C).bool()
+    s = conformal.best(scores, truth).sort().values[None]
+    for k, alpha in enumerate(alphas):
+        ours = conformal.prediction_sets(s, torch.tensor([m]), new[None], alpha)[0]
+        assert np.array_equal(ours.numpy(), sets[..., k])
+    assert not sets.all()
+
+
 def mapie_sets(p_cal, y_cal, p, alphas):
     """MAPIE's sets, (len(alphas), n, C)."""
     peer = SplitConformalClassifier(Given(), [1 - a for a in alphas], conformity_score="lac", prefit=True)
