@@ -1,0 +1,215 @@
+"""The default rule of cleaning: a risk budget that grows more cautious where wrong candidates resemble the true label.
+
+Networks that learn from candidate sets are too sure of themselves where wrong candidates look like the true label, and
+no held-out row can show it, because the true label is never seen. What shows is who is a candidate: classes that are
+likely, but not the likeliest candidate, are candidates more often than the probabilities and chance explain
+(`excess_membership`). `Budget` counts a part of that excess as error, raises the temperature of the probabilities
+accordingly and spends the budget of `candidly.conformal.risk_budget`, class by class. Where two classes are hardly ever
+likely without each other (`find_inseparable`), neither is removed for the other. docs/trust.md has the experiments that
+this rests on.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from candidly import conformal
+
+# All constants were chosen on synthetic candidate sets (docs/trust.md).
+CAUTION = 0.15  # how much of the excess counts as error
+LOW = 0.4  # the part of the pairs, those of unlikely classes, that shows how often a wrong class is a candidate
+ALONE = 0.05  # two classes are inseparable if one has a smaller share of its likely rows without the other
+ODDS = 4.0  # and the odds of being candidates together are so many times those of other rows
+SLACK = 0.3  # relative error that the estimated losses may have, beside chance
+NORMAL = 1.6448536269514722  # a standard normal lies within ± this with probability 90 %
+_HOTTEST = 100.0  # no temperature above this is looked for: candidates of a row are then about equally likely
+_MOST = 2**23  # values to sort for a quantile
+_ROWS = 2**16  # to compute at a time
+
+
+class Estimate(NamedTuple):
+    """A share with its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """What held-out rows say about probabilities of candidates, and the rule that follows.
+
+    Attributes
+    ----------
+    temperature : float
+        That of the largest candidate likelihood (`conformal.fit_temperature`).
+    cautious : float
+        The one, at least as high, that the rule uses.
+    error : float
+        Expected share of rows whose most likely candidate is wrong, at `temperature`.
+    excess : float
+        The same by `excess_membership`.
+    inseparable : Tensor of bool, shape (C, C)
+        Pairs of classes that cannot be told apart (`find_inseparable`).
+
+    Notes
+    -----
+    There is no guarantee, but a measured property. On average over rows, about a share α or fewer lose their true label
+    if the rows did not train what scored them, the true label is a candidate, and wrong candidates either do not depend
+    on the features, given the true label, or do so no more than in the synthetic sets on which the caution was chosen.
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.97, 0.02, 0.01], [0.5, 0.1, 0.4], [0.01, 0.98, 0.01], [0.02, 0.03, 0.95]])
+    >>> S = torch.tensor([[1, 1, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1]]).bool()
+    >>> Budget.of(p.log(), S).keep(p.log(), S, alpha=0.2).long()
+    tensor([[1, 0, 0],
+            [1, 0, 1],
+            [0, 1, 0],
+            [0, 1, 1]])
+    """
+
+    temperature: float
+    cautious: float
+    error: float
+    excess: float
+    inseparable: Tensor
+
+    @classmethod
+    def of(cls, log_p: Tensor, S: Tensor) -> "Budget":
+        """Fit to log-probabilities (N, C) of rows that did not train, and to their candidates."""
+        temperature = conformal.fit_temperature(log_p, S)
+        error, excess = expected_error(log_p, S, temperature), excess_membership(log_p, S, temperature)
+        target = error + CAUTION * max(excess - error, 0.0)
+        inseparable = find_inseparable(conformal.candidate_probabilities(log_p, S, temperature), S)
+        return cls(temperature, raise_temperature(log_p, S, temperature, target), error, excess, inseparable)
+
+    def probabilities(self, log_p: Tensor, S: Tensor) -> Tensor:
+        """Return the cautious probability that each candidate is the true label, (N, C)."""
+        return conformal.candidate_probabilities(log_p, S, self.cautious)
+
+    def keep(self, log_p: Tensor, S: Tensor, alpha: float) -> Tensor:
+        """Return the candidates that stay at level `alpha`; never an empty row."""
+        q = self.probabilities(log_p, S)
+        return conformal.risk_budget(q, S, alpha, by_class=True, protected=self.inseparable[q.argmax(-1)])
+
+    def lost(self, log_p: Tensor, S: Tensor, kept: Tensor) -> Estimate:
+        """Estimate the share of rows whose true label is a candidate that was not kept."""
+        removed, n = S & ~kept, len(S)
+        shares = [
+            float(conformal.candidate_probabilities(log_p, S, T)[removed].double().sum()) / n
+            for T in (self.temperature, self.cautious)
+        ]
+        low, high = min(shares), min(max(shares), 1.0)
+        return Estimate(
+            math.sqrt(low * high),
+            max(low * (1 - SLACK) - NORMAL * math.sqrt(low * (1 - low) / n), 0.0),
+            min(high * (1 + SLACK) + NORMAL * math.sqrt(high * (1 - high) / n), 1.0),
+        )
+
+
+def expected_error(log_p: Tensor, S: Tensor, temperature: float) -> float:
+    """Return the expected share of rows whose most likely candidate is wrong, ``mean_i (1 − max_j q_ij)``.
+
+    Examples
+    --------
+    >>> p, S = torch.tensor([[0.6, 0.2, 0.2], [0.1, 0.8, 0.1]]), torch.tensor([[1, 1, 0], [0, 1, 0]]).bool()
+    >>> round(expected_error(p.log(), S, 1.0), 3)
+    0.125
+    """
+    blocks = zip(log_p.split(_ROWS), S.split(_ROWS), strict=True)
+    sure = sum(float(conformal.candidate_probabilities(z.double(), s, temperature).amax(-1).sum()) for z, s in blocks)
+    return 1 - sure / len(S)
+
+
+def excess_membership(log_p: Tensor, S: Tensor, temperature: float, low: float = LOW) -> float:
+    """Estimate the share of rows whose most likely candidate is wrong from who is a candidate, not from how likely.
+
+    Let t be a row's most likely candidate and k any other class. If k is wrong, it is a candidate with some probability
+    d_tk; if it is true, it always is. So among pairs (row, k) the candidates beyond a share d_tk are true labels. Which
+    share that is shows where k is so unlikely that it is not true: in the `low` part of the pairs with the smallest
+    ``p_k / (p_k + Σ_{j∈S, j≠k} p_j)``, which does not depend on whether k is a candidate. The estimate is
+
+        Σ (1[k ∈ S] − d_tk) / (1 − mean of d_tk) / N   over the other pairs.
+
+    Where wrong candidates are drawn without regard to the features, given the true label, it agrees with
+    `expected_error` but for chance. Where they resemble the true label it is larger, by many times if they do so much:
+    in excess are true labels and look-alikes, and nothing tells which is which. It is smaller, even negative, where
+    true labels are missing. The rows must not have trained.
+    """
+    p = (log_p.double() / temperature).softmax(-1)
+    inside = (p * S).sum(-1, keepdim=True)
+    share = p / torch.where(S, inside, inside + p).clamp_min(torch.finfo(p.dtype).tiny)
+    top, C = p.masked_fill(~S, -1).argmax(-1), S.shape[1]
+    other = torch.arange(C, device=S.device) != top[:, None]
+    limit = _quantile(share[other], low)
+    total, member = p.new_zeros(2, C, C), p.new_zeros(2, C, C)
+    for k in range(C):  # pairs of unlikely and of likely classes, by the row's most likely candidate
+        for part, rows in enumerate((share[:, k] < limit, share[:, k] >= limit)):
+            rows = rows & other[:, k]
+            total[part, :, k] = top[rows].bincount(minlength=C)
+            member[part, :, k] = top[rows].bincount(S[rows, k].double(), C)
+    d = _shrink(member[0], total[0])
+    mean = float((total[1] * d).sum() / total[1].sum().clamp_min(1))
+    return float((member[1] - total[1] * d).sum()) / (1 - min(mean, 0.9)) / len(S)
+
+
+def raise_temperature(log_p: Tensor, S: Tensor, temperature: float, error: float) -> float:
+    """Return the smallest T, from `temperature` to 100, at which `expected_error` is at least `error`."""
+    if expected_error(log_p, S, temperature) >= error:
+        return temperature
+    low, high = math.log(temperature), math.log(_HOTTEST)
+    for _ in range(30):
+        middle = (low + high) / 2
+        if expected_error(log_p, S, math.exp(middle)) < error:
+            low = middle
+        else:
+            high = middle
+    return math.exp(high)
+
+
+def find_inseparable(q: Tensor, S: Tensor) -> Tensor:
+    """Find pairs of classes of which one is hardly ever likely in a row where the other is no candidate, (C, C).
+
+    Nothing could tell such classes apart: all rows of the one would look the same if they were the other's. With W the
+    sum of both classes' q (N, C) over the rows with both and A the smaller of the two classes' sums over the rows
+    without the other, a pair is inseparable if ``A < 0.05·(A + W)``. Classes that are rare or together by chance are not
+    meant: W must be 8 rows and a hundredth of all, and the odds that the one is a candidate where the other is the most
+    likely candidate must be four times those in rows where neither is.
+
+    Examples
+    --------
+    >>> S = torch.tensor([[1, 1, 0]] * 40 + [[0, 1, 1], [0, 0, 1]] * 20).bool()
+    >>> find_inseparable(S / S.sum(1, keepdim=True), S)[0]
+    tensor([False,  True, False])
+    """
+    q, member, n = q.double(), S.double(), len(S)
+    both = q.T @ member
+    alone = q.sum(0)[:, None] - both
+    likely, apart = both + both.T, torch.minimum(alone, alone.T)
+    top = torch.nn.functional.one_hot(q.argmax(-1), S.shape[1]).double()
+    rows, together = top.sum(0), top.T @ member  # by the most likely candidate
+    elsewhere, others = together.sum(0) - together - together.diagonal(), n - rows[:, None] - rows
+    odds = _odds(together, rows[:, None]) / _odds(elsewhere, others)
+    found = (likely >= max(8.0, n / 100)) & (apart < ALONE * (apart + likely)) & (torch.maximum(odds, odds.T) >= ODDS)
+    return found.fill_diagonal_(False)
+
+
+def _odds(count: Tensor, total: Tensor) -> Tensor:
+    return (count + 0.5) / (total - count + 0.5)
+
+
+def _shrink(member: Tensor, total: Tensor, rows: float = 5.0) -> Tensor:
+    """Return the share of members of each pair of classes, drawn towards the class's, and that towards all classes'."""
+    share = member.sum() / total.sum().clamp_min(1)
+    by_class = (member.sum(0) + rows * share) / (total.sum(0) + rows)
+    return (member + rows * by_class) / (total + rows)
+
+
+def _quantile(values: Tensor, share: float) -> Tensor:
+    """Return a quantile, that of every s-th value where there are very many."""
+    some = values[:: 1 + len(values) // _MOST]
+    return some.sort().values[int(share * (len(some) - 1))]
