@@ -56,12 +56,17 @@ def main():
     # Wherever one of the twins is a candidate the other is, too. No row says which of them is which, so nothing can
     # tell them apart: no method, and no number of photos. Which name goes to which of them is up to the first weights,
     # and with another random_state most of them may be right, or wrong. What helps is a row that has only one of the
-    # two, such as a face labelled by hand. `Candidates.co_occurrence` counts such pairs, and the page shows them.
+    # two, such as a face labelled by hand. The audit finds such pairs, cleaning spares them, and the page names them.
     twins, new_twins = np.isin(names, TWINS), np.isin(new_names, TWINS)
     before = np.mean([len(caption.split(";")) for caption in captions])
     print(f"\n{len(names)} faces with a caption: {before:.2f} names each, {learner.candidates_.mean_size:.2f} kept")
     true_kept = [name in left for name, left in zip(names, learner.candidates_.decode(), strict=True)]
     print(f"the right name is kept for {np.mean(true_kept):.1%}")
+    audit = learner.audit(names)
+    level = next(one for one in audit.levels if one.alpha == learner.alpha)
+    print(f"it is lost for about {level.lost.value:.1%} ({level.lost.low:.1%} to {level.lost.high:.1%}), estimated")
+    for pair in audit.pairs:
+        print("cannot be told apart:", " and ".join(learner.classes_[list(pair.numbers)]))
     tell("faces with a caption", learner.transduction_ == names, twins)
     tell("faces without one", learner.predict(new_X) == new_names, new_twins)
 

@@ -1,5 +1,6 @@
 """What held-out rows say: p-values by every rule against loops, how often they cover, and the estimate of errors."""
 
+import functools
 import itertools
 import math
 
@@ -33,28 +34,6 @@ def features(n, seed=0):
 
 def new_rows(n=12, folds=3):
     return features(n, seed=9), torch.stack([made(n, seed=k + 1)[1] for k in range(folds)]).double()
-
-
-def test_p_values_of_training_rows_are_against_the_others_of_their_fold():
-    X, p, S, fold = made()
-    calibration = Calibration.of(X, p, S, fold, 3)
-    found = calibration.own_p_values(p, S, fold, torch.ones(len(p), dtype=torch.bool))
-    best = [max(p[i, j].item() for j in range(4) if S[i, j]) for i in range(len(p))]
-    for i in range(len(p)):
-        others = [best[v] for v in range(len(p)) if fold[v] == fold[i] and v != i]
-        for j in range(4):
-            wanted = (1 + sum(score <= p[i, j].item() for score in others)) / (1 + len(others))
-            assert found[i, j].item() == pytest.approx(wanted)
-
-
-def test_rows_that_do_not_calibrate_are_compared_with_all():
-    X, p, S, fold = made(folds=1)
-    calibration = Calibration.of(X[:30], p[:30], S[:30], fold[:30], 1)
-    member = torch.arange(40) < 30
-    found = calibration.own_p_values(p, S, fold, member)
-    plain = conformal.p_values(calibration.scores["lac.best"], calibration.counts, p[None])[0]
-    torch.testing.assert_close(found[30:], plain[30:])
-    assert not torch.equal(found[:30], plain[:30])
 
 
 def loop_scores(conformity, S, candidate):
@@ -132,8 +111,6 @@ def test_without_held_out_rows_nothing_is_known():
     calibration = Calibration.of(X, p, S, torch.full((len(p),), -1), 1)
     assert calibration.counts.tolist() == [0]
     assert calibration.risk.shape == (3, 0)
-    rows = torch.zeros(len(p), dtype=torch.int64)
-    assert (calibration.own_p_values(p, S, rows, torch.zeros(len(p)).bool()) == 1).all()
     with pytest.raises(ValueError, match=r"no rows were held out to calibrate on; set folds=5"):
         calibration.check(Rule())
     with pytest.raises(ValueError, match=r"no rows were held out to estimate errors on; set folds=5"):
@@ -223,19 +200,25 @@ def simulate(seed, flip, m=40, tests=40, priors=(0.6, 0.3, 0.1), folds=1):
     return X, p, S, torch.from_numpy(y)
 
 
+@functools.cache
+def calibrated(seed, flip, folds, true_labels, m):
+    """What the first m rows say, and the other rows: the same for all rules, and slow to compute."""
+    X, p, S, y = simulate(seed, flip, m=m, folds=folds)
+    sets = torch.nn.functional.one_hot(y, S.shape[1]).bool() if true_labels else S
+    fold = torch.arange(m) % folds
+    own = p[fold, torch.arange(m)]
+    return Calibration.of(X[:m], own, sets[:m], fold, folds, seed), X[m:], p[:, m:].double(), y[m:]
+
+
 def coverage(rule, alpha, flip, *, folds=1, true_labels=False, m=40, repetitions=200):
     """Mean coverage over repetitions, its standard error, and the mean number of scores."""
     found, numbers = [], []
     for seed in range(repetitions):
-        X, p, S, y = simulate(seed, flip, m=m, folds=folds)
-        sets = torch.nn.functional.one_hot(y, S.shape[1]).bool() if true_labels else S
-        fold = torch.arange(m) % folds
-        own = p[fold, torch.arange(m)]
-        calibration = Calibration.of(X[:m], own, sets[:m], fold, folds, seed)
+        calibration, X, p, y = calibrated(seed, flip, folds, true_labels, m)
         if not calibration.count(rule):
             continue
-        kept = calibration.p_values(X[m:], p[:, m:].double(), rule) > alpha
-        found.append(kept[torch.arange(len(kept)), y[m:]].double().mean().item())
+        kept = calibration.p_values(X, p, rule) > alpha
+        found.append(kept[torch.arange(len(kept)), y].double().mean().item())
         numbers.append(calibration.count(rule))
     assert len(found) > 0.95 * repetitions
     return np.mean(found), np.std(found) / math.sqrt(len(found)), numbers
@@ -314,6 +297,28 @@ def test_row_errors_agree_with_the_metrics():
     alone = torch.nn.functional.one_hot(p.argmax(1), 4).bool()
     assert (row_errors(p, alone) == 0).all()
     assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_row_errors_equal_loops_at_any_temperature():
+    _, p, S, _ = made()
+    p = (8 * p).softmax(-1)
+    for T in (1.0, 1.7, 6.0):
+        found = row_errors(p.double(), S, T)
+        for i in range(len(p)):
+            values = p[i].tolist()
+            best = values.index(max(values))
+            inside = sum(value ** (1 / T) for value, there in zip(values, S[i], strict=True) if there)
+            wanted = 1 - values[best] ** (1 / T) / inside if S[i, best] else 1.0
+            assert float(found[i]) == pytest.approx(wanted, abs=1e-9)
+
+
+def test_hotter_probabilities_are_riskier():
+    X, p, S, fold = made(300)
+    cool, hot = (risk_curve((8 * p).softmax(-1), S, T) for T in (1.0, 3.0))
+    assert torch.equal(cool[:2], hot[:2])
+    assert (cool[2] <= hot[2]).all()
+    assert hot[2, -1] > cool[2, -1] + 0.05
+    torch.testing.assert_close(Calibration.of(X, p, S, fold, 3, 0, 2.0).risk, risk_curve(p, S, 2.0))
 
 
 def test_row_errors_survive_underflow():

@@ -154,7 +154,16 @@ def raising(monkeypatch, error):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["fit"], ["fit", "t.csv"], ["clean", "t.csv"], ["predict", "model"], ["fit", "--folds", "two"]]
+    "arguments",
+    [
+        [],
+        ["fit"],
+        ["fit", "t.csv"],
+        ["clean", "t.csv"],
+        ["audit", "--alpha"],
+        ["predict", "model"],
+        ["fit", "--folds", "two"],
+    ],
 )
 def test_wrong_usage_ends_with_2(capsys, arguments):
     status, text = ends_with(capsys, *arguments)

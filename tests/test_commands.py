@@ -1,6 +1,7 @@
 """The commands on a user's own tables, from table to files: what they write, print and leave alone."""
 
 import dataclasses
+import importlib.util
 import inspect
 import io
 import json
@@ -13,13 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from candidly import PartialLabelClassifier, cli, commands, evaluation, options
+from candidly import PartialLabelClassifier, cli, evaluation, options
+from candidly.audit import ALPHAS
 from candidly.calibration import CANDIDATES, KINDS, SCORES, Rule
+from candidly.commands.tables import split
 from candidly.data import files
-from candidly.options import Setting, Training
+from candidly.options import Setting, Telling, Training
+from candidly.wording import describe_audit, describe_findings
+from tests.report.made import audit as audit_facts
+from tests.report.made import birds
 
 NAMES = ("cat", "dog", "emu")
 TINY = ("--epochs", "3", "--folds", "2", "--device", "cpu")
+LEARNED = ("--epochs", "15", *TINY[2:])  # enough to tell the classes apart
 
 
 def make(n=40):
@@ -38,7 +45,7 @@ def make(n=40):
     )
 
 
-TABLE = make()
+TABLE, LARGE = make(), make(120)  # nothing is removed from fewer than 100 rows
 ROLES = ("--candidates", "tags", "--id", "id", "--labels", "label")
 
 
@@ -46,6 +53,7 @@ ROLES = ("--candidates", "tags", "--id", "id", "--labels", "label")
 def place(tmp_path, monkeypatch):
     files.write(TABLE, tmp_path / "rows.csv")
     files.write(TABLE, tmp_path / "rows.parquet")
+    files.write(LARGE, tmp_path / "large.csv")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -70,18 +78,18 @@ def as_sets(column):
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".parquet", ".feather"])
 def test_clean_writes_a_line_per_row_in_order(place, capsys, suffix):
-    out = run(capsys, "clean", "rows.csv", *ROLES, "--out", f"new{suffix}", *TINY).out
+    out = run(capsys, "clean", "large.csv", *ROLES, "--out", f"new{suffix}", *TINY).out
     found = files.read(f"new{suffix}", texts=["id"])
     names = ["id", "candidates", "kept", "removed", "predicted", "confidence", "scores", "true"]
     assert found.column_names == names
-    assert found["id"].to_pylist() == TABLE["id"].to_pylist()
-    assert found["true"].to_pylist() == TABLE["label"].to_pylist()
+    assert found["id"].to_pylist() == LARGE["id"].to_pylist()
+    assert found["true"].to_pylist() == LARGE["label"].to_pylist()
     lists = suffix in (".parquet", ".feather")
     before, kept, removed = (
         [set(row) for row in found[name].to_pylist()] if lists else as_sets(found[name])
         for name in ("candidates", "kept", "removed")
     )
-    assert before == [set(row) for row in TABLE["tags"].to_pylist()]
+    assert before == [set(row) for row in LARGE["tags"].to_pylist()]
     assert all(a | b == c and not a & b and a for a, b, c in zip(kept, removed, before, strict=True))
     assert any(removed)
     assert all(one in row for one, row in zip(found["predicted"].to_pylist(), before, strict=True))
@@ -89,14 +97,142 @@ def test_clean_writes_a_line_per_row_in_order(place, capsys, suffix):
     if lists:
         assert found.schema.field("scores").type == pa.list_(pa.float32())
         assert [len(row) for row in found["scores"].to_pylist()] == [len(row) for row in removed]
-        assert all(0 < p < 0.0501 for row in found["scores"].to_pylist() for p in row)
+        assert all(0 < p < 0.5 for row in found["scores"].to_pylist() for p in row)
     else:
         scores = [re.findall(r"(\w+)=([\d.e-]+)", text or "") for text in found["scores"].to_pylist()]
         assert [{name for name, _ in row} for row in scores] == removed
-    assert "40 rows, 3 classes" in out
+    assert "120 rows, 3 classes" in out
     assert re.search(r"candidates per row: \d\.\d\d → \d\.\d\d; rows changed: \d+", out)
-    assert "of 40 rows with a known label: accuracy" in out
+    assert "of 120 rows with a known label: accuracy" in out
     assert f"cleaned: new{suffix}" in out
+
+
+def test_scores_are_probabilities_of_having_been_true(place, capsys):
+    run(capsys, "clean", "large.csv", *ROLES, "--out", "new.parquet", *TINY)
+    found = files.read("new.parquet")
+    estimator = PartialLabelClassifier(max_epochs=3, folds=2, device="cpu", random_state=0)
+    estimator.fit(LARGE.select(["size", "colour"]), LARGE["tags"].to_pylist())
+    removed = zip(found["removed"].to_pylist(), estimator.candidate_proba_, strict=True)
+    expected = [[row[NAMES.index(name)] for name in names] for names, row in removed]
+    assert sum(map(len, expected)) > 0
+    assert [pytest.approx(row) for row in expected] == found["scores"].to_pylist()
+
+
+@pytest.mark.parametrize("command", [("clean", "--out", "new.csv"), ("fit", "--out", "new")])
+def test_the_estimate_at_the_level_is_told(place, capsys, command):
+    name, *out = command
+    arguments = (name, "large.csv", *ROLES, *out, *LEARNED, "--alpha", "0.07")
+    printed = run(capsys, *arguments).out
+    percent = r"about ([\d.]+)% \(([\d.]+) to ([\d.]+)%\)"
+    line = re.search(rf"^true labels lost: {percent}, estimated; wrong candidates removed: {percent}$", printed, re.M)
+    level = json.loads(run(capsys, *arguments, "--json").out)["estimate"]
+    assert level["alpha"] == 0.07
+    shares = [round(100 * share, 1) for share in (*level["lost"], *level["removed"])]
+    assert list(map(float, line.groups())) == shares
+
+
+def test_without_an_estimate_nothing_is_told(place, capsys):
+    arguments = ("clean", "rows.csv", *ROLES, "--out", "new.csv", *TINY)
+    assert "true labels lost" not in run(capsys, *arguments).out
+    assert json.loads(run(capsys, *arguments, "--json").out)["estimate"] is None
+
+
+def audit(*more, table="large.csv"):
+    return ("audit", table, *ROLES, *LEARNED, *more)
+
+
+def test_an_audit_tells_what_each_level_costs(place, capsys):
+    before = sorted(path.name for path in place.iterdir())
+    printed = run(capsys, *audit())
+    title, heads, *lines = printed.out.splitlines()
+    assert title.startswith("large.csv: 120 rows, 3 classes, 1.")
+    names = ["level", "true labels lost", "in truth", "wrong candidates removed", "in truth", "candidates removed"]
+    assert re.split(r"\s{2,}", heads) == names
+    levels = json.loads(run(capsys, *audit("--json")).out)["audit"]["levels"]
+    assert [level["alpha"] for level in levels] == list(ALPHAS)
+    for line, level in zip(lines, levels, strict=False):
+        mark, lost, true_lost, removed, true_removed, candidates = re.split(r"\s{2,}", line)
+        assert mark == f"{level['alpha']:g}" + " *" * (level["alpha"] == 0.05)
+        value, low, high = level["lost"]
+        assert lost == f"{value:.1%} ({100 * low:.1f} to {high:.1%})"
+        assert removed.startswith(f"{level['removed'][0]:.1%} (")
+        assert [true_lost, true_removed] == [f"{level[name]:.1%}" for name in ("true_lost", "true_removed")]
+        assert int(candidates) == level["candidates"]
+    assert "no guarantee" in printed.out
+    assert "The most likely candidate of about" in printed.out
+    assert sorted(path.name for path in place.iterdir()) == before
+
+
+def test_an_audit_is_the_estimators(place, capsys):
+    facts = json.loads(run(capsys, *audit("--alphas", ".2, 0.02", "--json")).out)
+    estimator = PartialLabelClassifier(max_epochs=15, folds=2, device="cpu", random_state=0)
+    estimator.fit(LARGE.select(["size", "colour"]), LARGE["tags"].to_pylist())
+    expected = estimator.audit(LARGE["label"].to_pylist(), [0.02, 0.05, 0.2]).to_json()
+    found = {name: facts["audit"][name] for name in ("levels", "missing", "error", "excess", "words")}
+    assert found == json.loads(json.dumps({name: expected[name] for name in found}))
+    assert facts["alpha"] == 0.05
+    assert facts["report"] is None
+
+
+def test_an_audit_without_labels_and_with_a_page(place, capsys):
+    arguments = ("audit", "large.csv", "--candidates", "tags", "--drop", "id,label", *LEARNED)
+    out = run(capsys, *arguments, "--alpha", "0.07", "--report", "page.html").out
+    assert "in truth" not in out
+    assert re.search(r"^0\.07 \*  ", out, re.MULTILINE)
+    assert out.endswith("\nreport: page.html\n")
+    page = (place / "page.html").read_text()
+    assert "What this costs" in page
+    assert re.search(r"0\.07 <small>used here</small>", page)
+    assert run(capsys, *arguments, "--quiet") == ("", "")
+
+
+@pytest.mark.filterwarnings("default")
+def test_votes_are_audited(place, capsys):
+    tasks, labels = LARGE["id"].to_pylist(), LARGE["label"].to_pylist()
+    votes = {"task": tasks * 2, "worker": ["ann"] * 120 + ["bob"] * 120, "label": labels + labels[1:] + labels[:1]}
+    files.write(pa.table(votes), "votes.csv")
+    roles = ("--annotations", "votes.csv", "--features", "large.csv", "--id", "id", "--drop", "tags,label")
+    out = run(capsys, "audit", *roles, *LEARNED).out
+    assert out.startswith("Votes: 120 tasks, 2 workers, 240 votes, 3 classes")
+    assert "large.csv: 120 rows" in out
+    facts = json.loads(run(capsys, "audit", *roles, *LEARNED, "--json").out)
+    assert facts["agreement"].keys() == {"observed", "krippendorff_alpha"}
+
+
+def made_up(classes=30):
+    """Findings with an audit that doubts many classes, one of them with a hostile and one with a long name."""
+    names = ["\x1b[31mred", "x" * 300, *(f"class {j}" for j in range(2, classes))]
+    found = birds(rows=100, doubtful=2, classes=names)
+    pairs = [{"numbers": [j, j + 1], "rows": 8.0, "why": "why not"} for j in range(12)]
+    doubts = [{"number": j, "rows": 3.0, "why": "too few"} for j in range(10)]
+    return dataclasses.replace(found, audit=found.audit | {"pairs": pairs, "classes": doubts})
+
+
+def test_doubts_are_told_by_name_a_few_of_each(capsys):
+    lines, facts = describe_audit(made_up(), None)
+    Telling().tell(lines, facts)
+    out = capsys.readouterr().out
+    assert f"  \\x1b[31mred and {'x' * 39}…: why not\n" in out
+    assert "  class 9 and class 10: why not\n  … and 2 more\nclasses not to trust:\n" in out
+    assert out.endswith("  class 8: too few\n  class 9: too few\n")
+    assert out.count("more\n") == 1
+    assert "\x1b" not in out
+    assert facts["audit"]["pairs"][3]["names"] == ["class 3", "class 4"]
+    assert len(facts["audit"]["pairs"]) == 12
+    assert facts["audit"]["classes"][0]["name"] == "\x1b[31mred"
+
+
+def test_levels_without_an_estimate_say_why():
+    found = birds(rows=100, doubtful=2)
+    found = dataclasses.replace(found, audit=audit_facts(14, 100, truth=False, declined="too noisy"))
+    lines, _ = describe_audit(found, None)
+    assert lines.count("No estimate: too noisy.") == 1
+    assert re.split(r"\s{2,}", lines[4]) == ["0.05 *", "–", "–", "65"]
+    assert "true labels lost: not estimated, because too noisy" in describe_findings(found, {})[0]
+
+
+def test_the_help_names_the_levels():
+    assert f"(default: {','.join(map(str, ALPHAS))})" in cli.tables.audit.__doc__
 
 
 def test_formats_make_no_difference(place, capsys):
@@ -375,12 +511,12 @@ def test_standard_streams(place, capsys, monkeypatch):
 
 
 def test_json_and_quiet(place, capsys, kept_model):
-    printed = run(capsys, "clean", "rows.csv", *ROLES, "--out", "new.csv", *TINY, "--json")
+    printed = run(capsys, "clean", "large.csv", *ROLES, "--out", "new.csv", *TINY, "--json")
     facts = json.loads(printed.out)
     assert printed.err == ""
-    assert (facts["rows"], facts["classes"], facts["cleaned"], facts["report"]) == (40, 3, "new.csv", None)
+    assert (facts["rows"], facts["classes"], facts["cleaned"], facts["report"]) == (120, 3, "new.csv", None)
     assert facts["candidates_before"] > facts["candidates_after"] >= 1
-    assert facts["truth"]["rows"] == 40
+    assert facts["truth"]["rows"] == 120
     facts = json.loads(run(capsys, "predict", kept_model, "rows.csv", "--out", "p.csv", "--alpha", "0.2", "--json").out)
     assert facts.keys() == {"rows", "classes", "mean_confidence", "predictions", "mean_set_size", "empty_sets"}
     for arguments in (("clean", "rows.csv", *ROLES, *TINY), ("predict", kept_model, "rows.csv")):
@@ -466,17 +602,17 @@ def test_the_help_names_the_estimators_defaults(capsys):
     [("a", ["a"]), ("a, b", ["a", "b"]), ('"a,b",c', ["a,b", "c"]), ('"say ""a""",b', ['say "a"', "b"])],
 )
 def test_lists_of_names(text, names):
-    assert commands.split(text, "--drop") == names
+    assert split(text, "--drop") == names
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,", " "])
 def test_lists_of_names_without_one(text):
     with pytest.raises(ValueError, match=r"--drop is .*, with an empty name"):
-        commands.split(text, "--drop")
+        split(text, "--drop")
 
 
 def test_reports_need_jinja(place, capsys, monkeypatch):
-    monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         cli.main(["clean", "rows.csv", *ROLES, "--out", "new.csv", "--report", "page.html"])
     assert (

@@ -201,7 +201,7 @@ def test_the_guide_knows_the_columns(place):
 
 
 def test_the_guide_names_options_that_there_are(capsys):
-    names = ("clean", "fit", "predict", "evaluate")
+    names = ("clean", "fit", "audit", "predict", "evaluate")
     known = "".join(said(lambda name=name: cli.main([name, "--help"]), capsys) for name in names)
     spoken_of = set(re.findall(r"--[a-z][a-z-]*", TEXTS["docs/guide.md"]))
     assert {"--candidates", "--json"} <= spoken_of

@@ -9,11 +9,14 @@ import pytest
 import scipy.sparse
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from candidly import Clsp, Conformal, Oracle, PartialLabelClassifier, candidates, corrupt, data, metrics, scoring
+from candidly.audit import ALPHAS
+from candidly.budget import Budget
 from candidly.findings import Findings
 from candidly.methods import Cc, Pop
 
@@ -30,7 +33,7 @@ def made(n=60, seed=0):
 
 
 def cheap(**changes):
-    settings = {"folds": 2, "max_epochs": 25, "device": "cpu", "random_state": 0}
+    settings = {"folds": 2, "max_epochs": 18, "device": "cpu", "random_state": 0}
     return PartialLabelClassifier(**(settings | changes))
 
 
@@ -41,6 +44,13 @@ def lists(S):
 @pytest.fixture(scope="module")
 def fitted():
     X, S, _ = made()
+    return cheap().fit(X, lists(S))
+
+
+@pytest.fixture(scope="module")
+def cleaned():
+    """Enough rows to clean by."""
+    X, S, _ = made(150)
     return cheap().fit(X, lists(S))
 
 
@@ -84,14 +94,11 @@ def test_what_was_learned(fitted):
     assert set(fitted.transduction_) <= set(NAMES)
     column = {name: j for j, name in enumerate(NAMES)}
     assert all(S[i, column[name]] for i, name in enumerate(fitted.transduction_))
-    assert (fitted.candidates_.matrix <= S).all()
-    assert fitted.candidates_.matrix.any(1).all()
-    assert fitted.candidates_.mean_size < S.sum(1).mean()
     assert fitted.confidence_.shape == (60,)
     assert ((fitted.confidence_ > 0) & (fitted.confidence_ <= 1)).all()
     assert fitted.n_features_in_ == 3
     assert not hasattr(fitted, "feature_names_in_")
-    assert fitted.history_["covering_rate"].shape == (25, 2)
+    assert fitted.history_["covering_rate"].shape == (18, 2)
     np.testing.assert_allclose(fitted.predict_proba(X).sum(1), 1)
 
 
@@ -109,12 +116,136 @@ def test_rows_are_scored_by_networks_that_did_not_train_on_them():
     assert unseen.confidence_.mean() < 0.75  # the fourth does not
 
 
-def test_the_order_of_rows_does_not_matter(fitted):
-    order = np.random.default_rng(1).permutation(60)
+def test_the_order_of_rows_does_not_matter(cleaned):
+    X, S, y = made(150)
+    order = np.random.default_rng(1).permutation(150)
     again = cheap().fit(X[order], candidates.encode(lists(S[order])))
-    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
-    np.testing.assert_array_equal(again.p_values_, fitted.p_values_[order])
-    np.testing.assert_array_equal(again.candidates_.matrix, fitted.candidates_.matrix[order])
+    np.testing.assert_array_equal(again.predict_proba(X), cleaned.predict_proba(X))
+    np.testing.assert_array_equal(again.candidate_proba_, cleaned.candidate_proba_[order])
+    np.testing.assert_array_equal(again.candidates_.matrix, cleaned.candidates_.matrix[order])
+    true = np.array(NAMES)[y]
+    assert again.audit(true[order]) == cleaned.audit(true)
+
+
+def test_candidates_are_cleaned_by_the_budget(cleaned):
+    _, S, y = made(150)
+    rule, kept, sets = cleaned.budget_, cleaned.candidates_.matrix, torch.from_numpy(S)
+    again = Budget.of(cleaned._log_p, sets)
+    assert (rule.temperature, rule.cautious) == pytest.approx((again.temperature, again.cautious), rel=1e-6)
+    np.testing.assert_array_equal(kept, rule.keep(cleaned._log_p, sets, 0.05).numpy())
+    np.testing.assert_allclose(cleaned.candidate_proba_, rule.probabilities(cleaned._log_p, sets), rtol=1e-6)
+    np.testing.assert_allclose(cleaned.candidate_proba_.sum(1), 1, rtol=1e-5)
+    assert (cleaned.candidate_proba_[~S] == 0).all()
+    assert (kept <= S).all()
+    assert kept.sum() < S.sum()
+    best = [NAMES.index(name) for name in cleaned.transduction_]
+    assert kept[np.arange(150), best].all()
+    assert kept[np.arange(150), y].mean() > 0.9
+
+
+def test_a_higher_level_removes_more():
+    X, S, _ = made(150)
+    X = X / 4 + np.random.default_rng(0).normal(size=X.shape)  # clouds that overlap
+    kept = [cheap(alpha=alpha, max_epochs=10).fit(X, S).candidates_.matrix for alpha in (0.01, 0.1, 0.4)]
+    assert (kept[0] >= kept[1]).all()
+    assert (kept[1] >= kept[2]).all()
+    assert S.sum() > kept[0].sum() > kept[1].sum() > kept[2].sum()
+
+
+@pytest.mark.parametrize(("rows", "enough"), [(99, False), (100, True)])
+def test_a_hundred_rows_are_enough_to_clean_by(rows, enough):
+    X, S, _ = made(rows)
+    classifier = cheap(max_epochs=15).fit(X, S)
+    assert (classifier.budget_ is not None) == enough
+    assert (classifier.candidates_.matrix < S).any() == enough
+    said = " ".join(classifier.findings().words)
+    assert ("They are too few to judge by, fewer than 100, so no candidate was removed." in said) != enough
+    assert ("The least likely candidates of each class were removed" in said) == enough
+    assert (classifier.findings().audit is None) != enough
+    np.testing.assert_allclose(classifier.candidate_proba_.sum(1), 1, rtol=1e-5)
+
+
+def test_rows_without_weight_are_not_cleaned():
+    X, S, _ = made(220)
+    weight = np.arange(220) % 2
+    classifier = cheap(max_epochs=15).fit(X, S, sample_weight=weight)
+    changed = (classifier.candidates_.matrix != S).any(1)
+    assert changed[weight == 1].mean() > 0.3
+    assert not changed[weight == 0].any()
+    assert classifier.audit().levels[-1].candidates < (S.sum() - 220) * 0.6  # of half the rows
+    few = cheap(max_epochs=2).fit(X[:80], S[:80], sample_weight=np.full(80, 2))
+    assert few.budget_ is None  # copies are no more rows
+    with pytest.raises(ValueError, match="an audit needs 100 held-out rows and there are 80"):
+        few.audit()
+
+
+def test_with_one_fold_only_held_out_rows_are_cleaned():
+    X, S, _ = made(240)
+    classifier = cheap(folds=1, validation_fraction=0.5, max_epochs=15).fit(X, S)
+    held_out = np.isin(np.arange(240), classifier._tested)
+    changed = (classifier.candidates_.matrix != S).any(1)
+    assert held_out.sum() == 120
+    assert changed[held_out].mean() > 0.3
+    assert not changed[~held_out].any()
+    assert "120 rows were held out; all others were scored by networks that trained on them." in (
+        classifier.findings().words
+    )
+    few = cheap(folds=1, validation_fraction=0.25, max_epochs=2).fit(X, S)
+    assert few.budget_ is None
+    np.testing.assert_array_equal(few.candidates_.matrix, S)
+    with pytest.raises(ValueError, match=r"an audit needs 100 held-out rows and there are 60; add rows, and set folds"):
+        few.audit()
+
+
+def test_an_audit_estimates_and_shows_the_truth(cleaned):
+    _, S, y = made(150)
+    true = np.array(NAMES)[y]
+    told, untold = cleaned.audit(true), cleaned.audit()
+    assert [level.alpha for level in untold.levels] == list(ALPHAS)
+    kept = cleaned.candidates_.matrix
+    used = told.levels[ALPHAS.index(0.05)]
+    assert used.candidates == S.sum() - kept.sum()
+    assert used.true_lost == pytest.approx(1 - kept[np.arange(150), y].mean())
+    wrong = S & ~np.eye(3, dtype=bool)[y]
+    assert used.true_removed == pytest.approx((wrong & ~kept).sum() / wrong.sum())
+    assert used.lost.low <= used.true_lost <= used.lost.high
+    assert [level.lost for level in told.levels] == [level.lost for level in untold.levels]
+    assert {level.true_lost for level in untold.levels} == {None}
+    assert cleaned.findings(y_true=true).audit == told.to_json()
+    assert cleaned.findings().audit == untold.to_json()
+
+
+def test_an_audit_takes_labels_in_many_forms_and_levels_of_any_kind(cleaned):
+    true = np.array(NAMES)[made(150)[2]]
+    wanted = cleaned.audit(true, alphas=[0.1])
+    for labels in (true.tolist(), pd.Series(true, index=range(7, 157)), pa.array(true), pa.chunked_array([true])):
+        assert cleaned.audit(labels, alphas=[0.1]) == wanted
+    partly = cleaned.audit([*true[:30], *[None] * 119, "wasp"], alphas=[0.1]).levels[0]
+    assert partly.lost == wanted.levels[0].lost
+    assert partly.true_lost is not None
+    assert cleaned.audit([None] * 150, alphas=[0.1]).levels[0].true_lost is None
+    found = cleaned.audit(alphas=np.array([0.2, 0.1], np.float32))
+    assert json.loads(json.dumps(found.to_json()))["levels"][0]["alpha"] == pytest.approx(0.1)
+
+
+def test_audits_that_cannot_be_made(fitted, cleaned, tmp_path):
+    with pytest.raises(
+        ValueError, match="an audit needs 100 held-out rows and there are 60; add rows, and set folds=5"
+    ):
+        fitted.audit()
+    none = cheap(folds=1, validation_fraction=0.0, max_epochs=2).fit(X, S)
+    with pytest.raises(ValueError, match="and there are 0"):
+        none.audit()
+    for wrong in (0, 1, 5, "low", None):
+        with pytest.raises(ValueError, match=r"alpha is .*; it must lie between 0 and 1"):
+            cleaned.audit(alphas=[0.1, wrong])
+    with pytest.raises(ValueError, match="y_true has 2 entries for 150 rows; give one per row"):
+        cleaned.audit(["ant", "bee"])
+    with pytest.raises(NotFittedError):
+        cheap().audit()
+    cleaned.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="a loaded model has no training rows to audit; fit one"):
+        PartialLabelClassifier.load(tmp_path / "model").audit()
 
 
 def test_weights_are_copies():
@@ -335,9 +466,12 @@ def test_every_method_and_cleaner_by_name(method, cleaner, tmp_path):
 @pytest.mark.parametrize("score", [None, scoring.covering_rate, scoring.approximated_accuracy])
 def test_grid_search_without_true_labels(score):
     digits = data.load("digits")
-    rows = np.arange(300)
+    rows = np.arange(200)
     y = candidates.encode(corrupt.uniform(digits.y, 10, q=0.2, seed=0)[rows]).matrix
-    grid = {"partiallabelclassifier__method": ["proden", "cc"], "partiallabelclassifier__cleaner": [None, "conformal"]}
+    grid = [
+        {"partiallabelclassifier__method": [method], "partiallabelclassifier__cleaner": [cleaner]}
+        for method, cleaner in (("proden", None), ("cc", "conformal"))
+    ]
     pipeline = make_pipeline(StandardScaler(), cheap(max_epochs=8))
     search = GridSearchCV(pipeline, grid, scoring=score, cv=2, error_score="raise").fit(digits.X[rows], y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
@@ -376,7 +510,7 @@ def test_parameters_survive(fitted, tmp_path):
     assert again.method == classifier.method
     assert again.cleaner == classifier.cleaner
     assert again.get_params().keys() == classifier.get_params().keys()
-    assert again.max_epochs == 25
+    assert again.max_epochs == 18
 
 
 def test_saved_models_predict_identically(fitted, tmp_path):
@@ -461,18 +595,20 @@ def test_changed_facts_are_refused(where, value, fitted, tmp_path):
         PartialLabelClassifier.load(tmp_path / "model")
 
 
-def test_findings_say_what_happened(fitted):
-    true = np.array(NAMES)[Y]
-    ids = pd.Series([f"row {i}" for i in range(60)], index=range(100, 160))
-    found = fitted.findings("clouds", ids=ids, y_true=pd.Series(true, index=ids.index))
+def test_findings_say_what_happened(cleaned):
+    _, S, y = made(150)
+    true = np.array(NAMES)[y]
+    ids = pd.Series([f"row {i}" for i in range(150)], index=range(100, 250))
+    found = cleaned.findings("clouds", ids=ids, y_true=pd.Series(true, index=ids.index))
     assert Findings.from_json(json.loads(json.dumps(found.to_json()))) == found
-    assert found.rows == 60
+    assert found.rows == 150
     assert found.before == np.bincount(S.sum(1), minlength=4)[1:].tolist()
-    kept = fitted.candidates_.matrix
+    kept = cleaned.candidates_.matrix
+    assert sum(sum(row) for row in found.removed) == S.sum() - kept.sum() > 0
     assert found.changed == (kept != S).any(1).sum()
-    assert found.truth["accuracy"] == pytest.approx((fitted.transduction_ == true).mean())
-    assert found.truth["true_kept"] == pytest.approx(kept[np.arange(60), Y].mean())
-    wrong = S & ~np.eye(3, dtype=bool)[Y]
+    assert found.truth["accuracy"] == pytest.approx((cleaned.transduction_ == true).mean())
+    assert found.truth["true_kept"] == pytest.approx(kept[np.arange(150), y].mean())
+    wrong = S & ~np.eye(3, dtype=bool)[y]
     assert found.truth["wrong_removed"] == pytest.approx(1 - (kept & wrong).sum() / wrong.sum())
     assert found.together == (S.T.astype(int) @ S).tolist()
     confidence = [row["confidence"] for row in found.doubtful]
@@ -480,8 +616,7 @@ def test_findings_say_what_happened(fitted):
     first = found.doubtful[0]
     assert first["id"] == f"row {first['row']}"
     assert NAMES[first["true"]] == true[first["row"]]
-    assert sum(sum(row) for row in found.removed) == S.sum() - kept.sum()
-    assert sum(one["count"] for one in found.reliability) == 60
+    assert sum(one["count"] for one in found.reliability) == 150
 
 
 def test_true_labels_may_be_unknown(fitted):
@@ -542,8 +677,10 @@ def test_cleaners_that_know_rows_know_the_right_ones():
 
 
 def test_the_level_may_be_any_kind_of_number():
-    plain, array = cheap(alpha=0.1).fit(X, S), cheap(alpha=np.float64(0.1)).fit(X, S)
+    X, S, _ = made(120)
+    plain, array = (cheap(alpha=alpha, max_epochs=5).fit(X, S) for alpha in (0.125, np.float32(0.125)))
     assert plain.candidates_ == array.candidates_
+    assert plain.candidates_.mean_size < S.sum(1).mean()
 
 
 def test_columns_of_a_frame_are_taken_by_name(fitted):
@@ -588,12 +725,6 @@ def test_weights_and_categories_meet():
     repeated = cheap(max_epochs=2).fit(table.iloc[rows], S[rows])
     np.testing.assert_array_equal(weighted.predict_proba(table), repeated.predict_proba(table))
     assert weighted.n_iter_ == 2
-
-
-def test_too_few_rows_to_remove_anything_are_pointed_out():
-    few = cheap(folds=5, max_epochs=2).fit(X[:30], S[:30])
-    assert few.candidates_.matrix.tolist() == S[:30].tolist()
-    assert any("no p-value can be as low as 0.05" in line for line in few.findings().words)
 
 
 def test_several_axes_of_settings_meet():

@@ -5,9 +5,14 @@ import dataclasses
 import json
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from candidly import audit as audits
+from candidly.budget import Budget
 from candidly.findings import HISTORY, Findings
-from tests.report.made import HOSTILE, birds
+from tests.report.made import HOSTILE, audit, birds
 
 FACTS = birds(rows=60, epochs=3, doubtful=5).to_json()
 FIRST = next(i for i, row in enumerate(FACTS["doubtful"]) if row["removed"])
@@ -53,7 +58,7 @@ def test_findings_are_frozen_and_their_json_is_a_copy():
 
 
 def test_what_may_be_absent():
-    facts = changed(["truth"], None)
+    facts = changed(["truth"], None) | {"audit": None}
     facts |= {"history": {}, "doubtful": [], "reliability": [], "shown": [], "together": [], "removed": []}
     facts |= {"words": [], "features": [], "settings": {}}
     assert Findings.from_json(facts).truth is None
@@ -131,6 +136,38 @@ def test_the_whole(facts):
         (["reliability", 0, "low"], 0.9, r"reliability\[0\]\['low'\] is 0.9"),
         (["reliability", 0, "count"], -1, r"\['count'\] is -1"),
         (["reliability", 0, "covering"], 2, r"\['covering'\] is 2"),
+        (["doubtful", FIRST, "scores", 0], 1.1, r"\['scores'\]\[0\] is 1.1"),
+        (["audit"], {}, "in audit is 'missing'"),
+        (["audit", "more"], 1, "a key of audit is 'more'"),
+        (["audit", "levels"], [], r"length of audit\['levels'\] is 0"),
+        (["audit", "levels"], FACTS["audit"]["levels"] * 21, r"length of audit\['levels'\] is 105"),
+        (["audit", "levels"], FACTS["audit"]["levels"][::-1], r"order of audit\['levels'\] is \[0.2, 0.1"),
+        (["audit", "levels"], FACTS["audit"]["levels"][:1] * 2, r"order of audit\['levels'\] is \[0.01, 0.01\]"),
+        (["audit", "levels", 0, "alpha"], 0, r"\['alpha'\] is 0"),
+        (["audit", "levels", 4, "alpha"], 1, r"\['alpha'\] is 1"),
+        (["audit", "levels", 0, "lost"], [0.1, 0.2, 0.3], r"\[0\]\['lost'\] is \[0.1, 0.2, 0.3\]"),
+        (["audit", "levels", 0, "lost"], [0.1, 0.0, 0.05], r"\['lost'\] is \[0.1, 0.0, 0.05\]"),
+        (["audit", "levels", 0, "lost"], [0.1, -0.1, 0.2], r"\['lost'\]\[1\] is -0.1"),
+        (["audit", "levels", 0, "lost"], [0.1, 0.1], r"length of audit\['levels'\]\[0\]\['lost'\] is 2"),
+        (["audit", "levels", 0, "lost"], None, r"\['lost'\] is None"),
+        (["audit", "levels", 0, "removed"], None, r"\['removed'\] is None"),
+        (["audit", "levels", 0, "removed"], [0.5, 0.4, 1.1], r"\['removed'\]\[2\] is 1.1"),
+        (["audit", "levels", 0, "declined"], "why", r"\['lost'\] is \["),
+        (["audit", "levels", 0, "candidates"], 60 * 14, r"\['candidates'\] is 840"),
+        (["audit", "levels", 0, "candidates"], -1, r"\['candidates'\] is -1"),
+        (["audit", "levels", 0, "true_lost"], 1.5, r"\['true_lost'\] is 1.5"),
+        (["audit", "missing"], None, r"audit\['missing'\] is None"),
+        (["audit", "error"], -0.1, r"audit\['error'\] is -0.1"),
+        (["audit", "excess"], float("inf"), r"audit\['excess'\] is inf"),
+        (["audit", "classes", 0, "number"], 14, r"\['number'\] is 14"),
+        (["audit", "classes", 0, "rows"], 61, r"\['rows'\] is 61"),
+        (["audit", "classes", 0, "rows"], -1.0, r"\['rows'\] is -1.0"),
+        (["audit", "classes", 0, "why"], 3, r"\['why'\] is 3"),
+        (["audit", "classes"], FACTS["audit"]["classes"] * 15, r"length of audit\['classes'\] is 15"),
+        (["audit", "pairs", 0, "numbers"], [1, 1], r"different values in audit\['pairs'\]"),
+        (["audit", "pairs", 0, "numbers"], [1, 14], r"\['numbers'\]\[1\] is 14"),
+        (["audit", "pairs", 0, "numbers"], [1], r"length of audit\['pairs'\]\[0\]\['numbers'\] is 1"),
+        (["audit", "words"], ["a"] * 1001, r"length of audit\['words'\] is 1001"),
         (["truth", "rows"], 61, r"truth\['rows'\] is 61"),
         (["truth", "accuracy"], "1", r"truth\['accuracy'\] is '1'"),
     ],
@@ -145,7 +182,13 @@ def test_refusals(path, value, message):
     assert len(words) < 400
 
 
-@pytest.mark.parametrize("path", [[name] for name in FACTS] + [["doubtful", 0, "id"], ["truth", "rows"]])
+@pytest.mark.parametrize(
+    "path",
+    [[name] for name in FACTS]
+    + [["doubtful", 0, "id"], ["truth", "rows"]]
+    + [["audit", name] for name in FACTS["audit"]]
+    + [["audit", "levels", 0, name] for name in FACTS["audit"]["levels"][0]],
+)
 def test_nothing_may_be_missing(path):
     with pytest.raises(ValueError, match=f"'{path[-1]}' in .* is 'missing'"):
         Findings.from_json(without(path))
@@ -158,6 +201,37 @@ def test_sizes_are_bounded():
     facts = birds(rows=60, classes=[str(i) for i in range(31)], doubtful=2).to_json()
     with pytest.raises(ValueError, match="length of shown is 31"):
         Findings.from_json({**facts, "shown": list(range(31))})
+
+
+def test_an_audit_without_estimates_says_why():
+    facts = changed(["audit"], audit(14, 60, declined="too few rows"))
+    assert Findings.from_json(facts).cost["declined"] == "too few rows"
+    assert Findings.from_json(facts).cost["lost"] is None
+
+
+def test_bounds_that_miss_by_rounding():
+    assert Findings.from_json(changed(["audit", "missing"], [0.0, 1e-18, 0.1])).audit["missing"][1] == 1e-18
+
+
+def test_the_cost_is_that_of_the_level_that_was_used():
+    assert Findings.from_json(FACTS).cost == FACTS["audit"]["levels"][2]
+    assert Findings.from_json(changed(["settings", "alpha"], 0.07)).cost is None
+    assert Findings.from_json(changed(["settings"], {})).cost is None
+    assert Findings.from_json(changed(["audit"], None)).cost is None
+
+
+@given(st.integers(0, 10**6))
+def test_a_real_audit_comes_back(seed):
+    generator = torch.Generator().manual_seed(seed)
+    log_p = 3 * torch.randn(120, 3, generator=generator)
+    S = torch.rand(120, 3, generator=generator) < 0.5
+    S |= torch.eye(3).bool()[log_p.softmax(-1).multinomial(1, generator=generator)[:, 0]]
+    found = audits.audit(log_p, S, Budget.of(log_p, S), y=log_p.argmax(-1)).to_json()
+    run = {"title": "", "version": "", "date": "2026-01-31", "seconds": 0.0, "device": "cpu"}
+    findings = Findings(
+        **run, classes=["a", "b", "c"], rows=120, changed=0, before=[0, 0, 120], after=[0, 0, 120], audit=found
+    )
+    assert Findings.from_json(json.loads(json.dumps(findings.to_json()))) == findings
 
 
 def test_the_made_up_history_has_all_there_is():

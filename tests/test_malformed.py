@@ -68,6 +68,7 @@ def trained(tmp_path_factory):
 def place(trained, tmp_path, monkeypatch):
     """Work in a folder that has good tables and a good model."""
     put(tmp_path / "rows.csv", text_of(COLUMNS))
+    put(tmp_path / "many.csv", text_of({name: values * 4 for name, values in COLUMNS.items()}))
     put(tmp_path / "votes.csv", text_of(VOTES))
     put(tmp_path / "wide.csv", text_of(WIDE))
     shutil.copytree(trained / "model", tmp_path / "model")
@@ -87,6 +88,10 @@ def fit(table="rows.csv", *more, out="new"):
 
 def clean(table="rows.csv", *more, out="new.csv"):
     return ["clean", table, "--candidates", "tags", "--out", out, *TINY, *more]
+
+
+def audit(table="many.csv", *more):
+    return ["audit", table, "--candidates", "tags", *TINY, *more]
 
 
 def vote(votes="votes.csv", *more, features="rows.csv", drop="tags,truth"):
@@ -258,7 +263,7 @@ CASES = {
     "the page lies in the model": (None, fit("rows.csv", "--report", "new/page.html"), "lies in new"),
     "two things on standard output": (None, clean("rows.csv", "--json", out="-"), "--json and --out - both write"),
     # votes
-    "nothing to clean": (None, ["clean", "--out", "new.csv"], "say what to clean"),
+    "nothing to clean": (None, ["clean", "--out", "new.csv"], "say what to read"),
     "candidates and votes": (None, clean("rows.csv", "--annotations", "votes.csv"), "exclude each other"),
     "votes without features": (None, ["clean", "--annotations", "votes.csv", "--out", "new.csv"], "needs --features"),
     "options of votes without votes": (None, clean("rows.csv", "--task", "id"), "--task is for votes"),
@@ -278,6 +283,20 @@ CASES = {
     ),
     "min-share of 2": (None, vote("votes.csv", "--min-share", "2"), "min_share is 2.0"),
     "both from standard input": (None, vote("-", features="-"), "standard input is one table"),
+    # audits
+    "nothing to audit": (None, ["audit", "--report", "new.html"], "say what to read"),
+    "candidates and votes to audit": (None, audit("many.csv", "--annotations", "votes.csv"), "exclude each other"),
+    "an audit of too few rows": (None, audit("rows.csv"), "rows.csv has 30 rows; an audit needs 100, add rows"),
+    "an audit of one fold": (None, [*audit(), "--folds", "1"], "folds is 1; every row is scored by networks that did"),
+    "a level of 0": (None, audit("many.csv", "--alphas", "0.1,0"), "--alphas is '0.1,0'; give levels between 0 and 1"),
+    "a level of 1": (None, audit("many.csv", "--alphas", "1"), "--alphas is '1'; give levels between 0 and 1"),
+    "no number": (None, audit("many.csv", "--alphas", "nan"), "--alphas is 'nan'; give levels between 0 and 1"),
+    "a level that is text": (None, audit("many.csv", "--alphas", "0.1,low"), "--alphas is '0.1,low'; give levels"),
+    "no level": (None, audit("many.csv", "--alphas", ""), "--alphas is ''; give levels"),
+    "too many levels": (None, audit("many.csv", "--alphas", "0.1," * 120), "--alphas has 121 levels; give fewer than"),
+    "an audit with alpha of 2": (None, audit("many.csv", "--alpha", "2"), "alpha is 2"),
+    "an audit's page of another kind": (None, audit("many.csv", "--report", "a.pdf"), "a.pdf cannot be written"),
+    "an audit's page nowhere": (None, audit("many.csv", "--report", "none/a.html"), "the folder none does not exist"),
     # new rows
     "no model": (None, predict(model="none"), "none/model.json does not exist"),
     "no tensors": (remove("model/model.safetensors"), predict(), "model/model.safetensors does not exist"),
@@ -355,6 +374,7 @@ COMMANDS = {
     "fit": fit("rows.csv", "--report", "page.html"),
     "clean": clean("rows.csv", "--report", "page.html"),
     "clean in Parquet": clean(out="new.parquet"),
+    "audit": audit("many.csv", "--report", "page.html"),
     "predict": predict("rows.csv", "--alpha", "0.5"),
     "report": ["report", "model", "--out", "new.html"],
     "fit again": fit(out="model"),
@@ -400,14 +420,14 @@ def test_a_name_with_control_codes_in_a_message(place, capsys):
 
 def hostile_table():
     """Rows whose classes, ids and columns all have hostile names."""
-    sets = [[HOSTILE[i % 4], HOSTILE[(i + 1) % 4]] if i % 2 else [HOSTILE[i % 4]] for i in range(32)]
+    sets = [[HOSTILE[i % 4], HOSTILE[(i + 1) % 4]] if i % 2 else [HOSTILE[i % 4]] for i in range(120)]
     return pa.table(
         {
-            "=id": [f"{HOSTILE[i % 4]} {i}" for i in range(32)],
-            "<b>": [i % 4 + i / 100 for i in range(32)],
-            "\x1b[1m": [HOSTILE[i % 3] for i in range(32)],
+            "=id": [f"{HOSTILE[i % 4]} {i}" for i in range(120)],
+            "<b>": [i % 4 + i / 100 for i in range(120)],
+            "\x1b[1m": [HOSTILE[i % 3] for i in range(120)],
             "tags": sets,
-            "label": [HOSTILE[i % 4] for i in range(32)],
+            "label": [HOSTILE[i % 4] for i in range(120)],
         }
     )
 
@@ -421,10 +441,11 @@ def test_hostile_names_do_no_harm(tmp_path, monkeypatch, capsys, suffix):
     cli.main(["clean", f"rows.{suffix}", *roles, "--out", f"cleaned.{suffix}", "--report", "clean.html", *TINY])
     cli.main(["predict", "model", f"rows.{suffix}", "--out", f"predicted.{suffix}", "--alpha", "0.5"])
     cli.main(["report", "model", "--out", "again.html"])
+    cli.main(["audit", f"rows.{suffix}", *roles, "--report", "audit.html", *TINY])
     cli.main(["clean", f"rows.{suffix}", *roles, "--out", "-", *TINY])
     out, err = capsys.readouterr()
     assert all(line.isprintable() for line in (out + err).splitlines())
-    for page in ("fit.html", "clean.html", "again.html"):
+    for page in ("fit.html", "clean.html", "again.html", "audit.html"):
         text = (tmp_path / page).read_text()
         assert "alert(1)" in text
         assert "<script>alert" not in text

@@ -87,6 +87,28 @@ def test_a_fraction_is_held_out(fraction, held):
     assert (plan.fold == -1).sum() == 12 - held
 
 
+@given(
+    st.lists(st.integers(0, 3), min_size=12, max_size=12).filter(lambda copies: np.count_nonzero(copies) > 3),
+    st.sampled_from([1, 3]),
+    st.permutations(range(12)),
+)
+def test_tested_rows_are_those_held_out_each_once_whatever_the_order(copies, folds, order):
+    X, S = rows()
+    copies, order = np.array(copies), np.array(order)
+    plan = plan_of(X, S, copies, folds=folds, fraction=0.5)
+    tested = plan.tested()
+    assert sorted(tested.tolist()) == sorted({int(i) for i, k in zip(plan.index, plan.fold, strict=True) if k >= 0})
+    assert (copies[tested] > 0).all()
+    place = {int(i): n for n, i in reversed(list(enumerate(plan.index)))}
+    assert [place[i] for i in tested.tolist()] == sorted(place[i] for i in tested.tolist())
+    other = plan_of(X[order], S[order], copies[order], folds=folds, fraction=0.5)
+    assert order[other.tested()].tolist() == tested.tolist()
+
+
+def test_nothing_is_tested_where_nothing_is_held_out():
+    assert plan_of(*rows(), folds=1).tested().tolist() == []
+
+
 def test_bytes_are_compared_as_they_are():
     images = np.random.default_rng(0).integers(0, 255, (6, 1, 2, 2), dtype=np.uint8)
     assert sorted(plan_of(images, rows(6)[1]).fold.tolist()) == [0, 0, 1, 1, 2, 2]

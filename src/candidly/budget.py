@@ -23,6 +23,7 @@ CAUTION = 0.15  # how much of the excess counts as error
 LOW = 0.4  # the part of the pairs, those of unlikely classes, that shows how often a wrong class is a candidate
 ALONE = 0.05  # two classes are inseparable if one has a smaller share of its likely rows without the other
 ODDS = 4.0  # and the odds of being candidates together are so many times those of other rows
+FEW = 100  # with fewer rows there is no rule
 SLACK = 0.3  # relative error that the estimated losses may have, beside chance
 NORMAL = 1.6448536269514722  # a standard normal lies within ± this with probability 90 %
 _HOTTEST = 100.0  # no temperature above this is looked for: candidates of a row are then about equally likely
@@ -51,7 +52,7 @@ class Budget:
     error : float
         Expected share of rows whose most likely candidate is wrong, at `temperature`.
     excess : float
-        The same by `excess_membership`.
+        Candidates per row that chance does not explain (`excess_membership`); about 0 unless wrong ones look true.
     inseparable : Tensor of bool, shape (C, C)
         Pairs of classes that cannot be told apart (`find_inseparable`).
 
@@ -79,12 +80,12 @@ class Budget:
     inseparable: Tensor
 
     @classmethod
-    def of(cls, log_p: Tensor, S: Tensor) -> "Budget":
+    def of(cls, log_p: Tensor, S: Tensor, caution: float = CAUTION, alone: float = ALONE) -> "Budget":
         """Fit to log-probabilities (N, C) of rows that did not train, and to their candidates."""
         temperature = conformal.fit_temperature(log_p, S)
         error, excess = expected_error(log_p, S, temperature), excess_membership(log_p, S, temperature)
-        target = error + CAUTION * max(excess - error, 0.0)
-        inseparable = find_inseparable(conformal.candidate_probabilities(log_p, S, temperature), S)
+        target = error + caution * max(excess - error, 0.0)
+        inseparable = find_inseparable(conformal.candidate_probabilities(log_p, S, temperature), S, alone)
         return cls(temperature, raise_temperature(log_p, S, temperature, target), error, excess, inseparable)
 
     def probabilities(self, log_p: Tensor, S: Tensor) -> Tensor:
@@ -103,7 +104,7 @@ class Budget:
             float(conformal.candidate_probabilities(log_p, S, T)[removed].double().sum()) / n
             for T in (self.temperature, self.cautious)
         ]
-        low, high = min(shares), min(max(shares), 1.0)
+        low, high = sorted(min(share, 1.0) for share in shares)  # a row's probabilities may add up to a little more
         return Estimate(
             math.sqrt(low * high),
             max(low * (1 - SLACK) - NORMAL * math.sqrt(low * (1 - low) / n), 0.0),
@@ -126,24 +127,26 @@ def expected_error(log_p: Tensor, S: Tensor, temperature: float) -> float:
 
 
 def excess_membership(log_p: Tensor, S: Tensor, temperature: float, low: float = LOW) -> float:
-    """Estimate the share of rows whose most likely candidate is wrong from who is a candidate, not from how likely.
+    """Count the candidates among likely classes that chance does not explain, per row.
 
-    Let t be a row's most likely candidate and k any other class. If k is wrong, it is a candidate with some probability
-    d_tk; if it is true, it always is. So among pairs (row, k) the candidates beyond a share d_tk are true labels. Which
-    share that is shows where k is so unlikely that it is not true: in the `low` part of the pairs with the smallest
-    ``p_k / (p_k + Σ_{j∈S, j≠k} p_j)``, which does not depend on whether k is a candidate. The estimate is
+    Let t be a row's most likely candidate and k any other class. Where wrong candidates are drawn without regard to the
+    features, given the true label, k is a candidate with a probability d_tk that does not depend on how likely it is.
+    Which one that is shows where k is so unlikely that it is not true: in the `low` part of the pairs (row, k) with the
+    smallest ``p_k / (p_k + Σ_{j∈S, j≠k} p_j)``, which does not depend on whether k is a candidate. The measure is
 
         Σ (1[k ∈ S] − d_tk) / (1 − mean of d_tk) / N   over the other pairs.
 
-    Where wrong candidates are drawn without regard to the features, given the true label, it agrees with
-    `expected_error` but for chance. Where they resemble the true label it is larger, by many times if they do so much:
-    in excess are true labels and look-alikes, and nothing tells which is which. It is smaller, even negative, where
-    true labels are missing. The rows must not have trained.
+    Where wrong candidates are so drawn it is about 0, however large `expected_error` is: where t is wrong, the true
+    label is a candidate for certain, but t is one that was drawn and takes its place. Where they resemble the true
+    label it is positive, and often larger than `expected_error` by many times. It is smaller where true labels are
+    missing. The rows must not have trained.
     """
     p = (log_p.double() / temperature).softmax(-1)
     inside = (p * S).sum(-1, keepdim=True)
     share = p / torch.where(S, inside, inside + p).clamp_min(torch.finfo(p.dtype).tiny)
     top, C = p.masked_fill(~S, -1).argmax(-1), S.shape[1]
+    if C == 1:
+        return 0.0  # nothing but the most likely candidate can be one
     other = torch.arange(C, device=S.device) != top[:, None]
     limit = _quantile(share[other], low)
     total, member = p.new_zeros(2, C, C), p.new_zeros(2, C, C)
@@ -171,14 +174,14 @@ def raise_temperature(log_p: Tensor, S: Tensor, temperature: float, error: float
     return math.exp(high)
 
 
-def find_inseparable(q: Tensor, S: Tensor) -> Tensor:
+def find_inseparable(q: Tensor, S: Tensor, alone: float = ALONE) -> Tensor:
     """Find pairs of classes of which one is hardly ever likely in a row where the other is no candidate, (C, C).
 
     Nothing could tell such classes apart: all rows of the one would look the same if they were the other's. With W the
     sum of both classes' q (N, C) over the rows with both and A the smaller of the two classes' sums over the rows
-    without the other, a pair is inseparable if ``A < 0.05·(A + W)``. Classes that are rare or together by chance are not
-    meant: W must be 8 rows and a hundredth of all, and the odds that the one is a candidate where the other is the most
-    likely candidate must be four times those in rows where neither is.
+    without the other, a pair is inseparable if ``A < alone·(A + W)``. Classes that are rare, or together by chance, are
+    not meant: W must be 8 rows and a hundredth of all, and the odds that the one is a candidate where the other is the
+    most likely candidate must be four times those in rows where neither is.
 
     Examples
     --------
@@ -188,13 +191,13 @@ def find_inseparable(q: Tensor, S: Tensor) -> Tensor:
     """
     q, member, n = q.double(), S.double(), len(S)
     both = q.T @ member
-    alone = q.sum(0)[:, None] - both
-    likely, apart = both + both.T, torch.minimum(alone, alone.T)
+    without = q.sum(0)[:, None] - both
+    likely, apart = both + both.T, torch.minimum(without, without.T)
     top = torch.nn.functional.one_hot(q.argmax(-1), S.shape[1]).double()
     rows, together = top.sum(0), top.T @ member  # by the most likely candidate
     elsewhere, others = together.sum(0) - together - together.diagonal(), n - rows[:, None] - rows
     odds = _odds(together, rows[:, None]) / _odds(elsewhere, others)
-    found = (likely >= max(8.0, n / 100)) & (apart < ALONE * (apart + likely)) & (torch.maximum(odds, odds.T) >= ODDS)
+    found = (likely >= max(8.0, n / 100)) & (apart < alone * (apart + likely)) & (torch.maximum(odds, odds.T) >= ODDS)
     return found.fill_diagonal_(False)
 
 

@@ -93,8 +93,20 @@ class Calibration:
     seed: int
 
     @classmethod
-    def of(cls, X: NDArray[Any], p: Tensor, S: Tensor, fold: Tensor, folds: int, seed: int = 0) -> "Calibration":
-        """Score rows X with probabilities p (N, C), of which those of fold -1 are left out."""
+    def of(
+        cls,
+        X: NDArray[Any],
+        p: Tensor,
+        S: Tensor,
+        fold: Tensor,
+        folds: int,
+        seed: int = 0,
+        temperature: float = 1.0,
+    ) -> "Calibration":
+        """Score rows X with probabilities p (N, C), of which those of fold -1 are left out.
+
+        The `temperature` is that of `row_errors`.
+        """
         conformities = {"lac": p, "aps": conformal.aps(p, uniforms(X, seed)[:, 0])}
         found = {
             f"{score}.{name}": _by_fold(function(conformities[score], S), fold, folds)
@@ -103,7 +115,7 @@ class Calibration:
         }
         held_out = fold >= 0
         counts = torch.stack([(fold == k).sum() for k in range(folds)])
-        return cls(found, counts, risk_curve(p[held_out], S[held_out]), seed)
+        return cls(found, counts, risk_curve(p[held_out], S[held_out], temperature), seed)
 
     def p_values(self, X: NDArray[Any], p: Tensor, rule: Rule) -> Tensor:
         """Return the p-values (n, C) of new rows X with each fold's probabilities p (K, n, C)."""
@@ -124,19 +136,6 @@ class Calibration:
         """Return with how many scores a rule compares."""
         scores = self.scores[rule.scores]
         return int(_count(scores[:1] if rule.kind == "split" else scores).sum())
-
-    def own_p_values(self, p: Tensor, S: Tensor, fold: Tensor, member: Tensor) -> Tensor:
-        """Return the p-values (n, C) of rows against the others of their fold; 1 where there are none.
-
-        `member` says which of them calibrate.
-        """
-        own, found = conformal.best(p, S), torch.ones_like(p)
-        for k, count in enumerate(self.counts.tolist()):
-            rows = fold == k
-            if count:
-                scores = self.scores["lac.best"][k, :count]
-                found[rows] = conformal.own_p_values(scores, p[rows], own[rows], member[rows])
-        return found
 
     def check(self, rule: Rule) -> None:
         """Refuse a rule that has no scores to compare with."""
@@ -230,12 +229,12 @@ def uniforms(X: NDArray[Any], seed: int) -> Tensor:
     return torch.from_numpy(bits * 2.0**-53)
 
 
-def row_errors(p: Tensor, S: Tensor) -> Tensor:
+def row_errors(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
     """Estimate how probably the most probable class of each row is wrong, (N,), from candidates alone.
 
-    It is 1 where that class is no candidate, else 1 − norm_S(p) of it, with norm_S(p)_j = S_j p_j / Σ_k S_k p_k: the
-    mean is 1 − `candidly.metrics.approximated_accuracy`. It trusts the probabilities among the candidates, so networks
-    that are too sure make it too low.
+    It is 1 where that class is no candidate, else 1 − q of it, q the probability among the candidates at a temperature
+    (`candidly.conformal.candidate_probabilities`). At 1 the mean is 1 − `candidly.metrics.approximated_accuracy`, which
+    networks that are too sure make too low.
 
     Examples
     --------
@@ -243,15 +242,14 @@ def row_errors(p: Tensor, S: Tensor) -> Tensor:
     >>> row_errors(p, torch.tensor([[True, True, False], [True, True, False]]))
     tensor([0.2500, 1.0000])
     """
-    top, best = p.max(-1)
-    inside = S.gather(-1, best[..., None])[..., 0]
-    mass = torch.where(inside, p.masked_fill(~S, 0).sum(-1), 1)  # 0 only where the best class is no candidate
-    return torch.where(inside, 1 - top / mass, 1).clamp_min(0)
+    best = p.argmax(-1, keepdim=True)
+    q = conformal.candidate_probabilities(conformal.log(p), S, temperature)
+    return (1 - q.gather(-1, best)).squeeze(-1).clamp_min(0)
 
 
-def risk_curve(p: Tensor, S: Tensor) -> Tensor:
+def risk_curve(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
     """Return confidence, coverage and estimated risk of held-out rows at a few points, (3, T), in float64."""
-    points = torch.stack(metrics.risk_coverage(p.amax(-1).double(), row_errors(p.double(), S)))
+    points = torch.stack(metrics.risk_coverage(p.amax(-1).double(), row_errors(p.double(), S, temperature)))
     m = points.shape[1]
     return points[:, torch.linspace(0, m - 1, min(m, _MOST_POINTS)).round().long()].unique_consecutive(dim=1)
 

@@ -169,31 +169,6 @@ def smoothed_p_values(scores: Tensor, counts: Tensor, p: Tensor, u: Tensor) -> T
     return (below + u.double() * (1 + tied)) / (1 + counts.sum())
 
 
-def own_p_values(scores: Tensor, p: Tensor, own: Tensor, member: Tensor) -> Tensor:
-    """P-values of the rows of one fold, (n, C), each against the fold's other rows.
-
-    Parameters
-    ----------
-    scores : Tensor, shape (m,)
-        The fold's calibration scores, ascending.
-    p : Tensor, shape (n, C)
-        Probabilities of the rows.
-    own : Tensor, shape (n,)
-        Score of each row.
-    member : Tensor of bool, shape (n,)
-        Whether it is among the calibration scores; there it does not count.
-
-    Examples
-    --------
-    >>> scores, p = torch.tensor([0.5, 0.7, 0.8]), torch.tensor([[0.7, 0.3]])
-    >>> own_p_values(scores, p, torch.tensor([0.7]), torch.tensor([True]))
-    tensor([[0.6667, 0.3333]])
-    """
-    itself = member[:, None] & (own[:, None] <= p)
-    rank = ranks(scores[None], p[None])[0] - itself.long()
-    return (1 + rank).to(p.dtype) / (1 + len(scores) - member.to(p.dtype)[:, None])
-
-
 def cumulative(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
     """Empirical distribution function of the scores at p, ``F̂(p) = #{v : s_v ≤ p_ij} / m``.
 
@@ -248,6 +223,11 @@ def remark_level(alpha: float, error: Tensor, m: Tensor, delta: float = 0.05, dk
 def prediction_sets(scores: Tensor, counts: Tensor, p: Tensor, alpha: float | Tensor) -> Tensor:
     """Labels whose p-value exceeds α: split-conformal prediction sets with the score 1 − p (LAC)."""
     return p_values(scores, counts, p) > torch.as_tensor(alpha, dtype=p.dtype, device=p.device)
+
+
+def log(p: Tensor) -> Tensor:
+    """Return the logarithm of probabilities, finite where one is 0."""
+    return p.clamp_min(torch.finfo(p.dtype).tiny).log()
 
 
 def candidate_probabilities(log_p: Tensor, S: Tensor, temperature: float) -> Tensor:

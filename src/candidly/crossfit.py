@@ -1,6 +1,7 @@
 """Networks that cross-fit: training members × folds of them together, and predicting with each fold's."""
 
 import dataclasses
+import numbers
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from candidly.calibration import Calibration, Rule
+from candidly.calibration import Calibration, Rule, check_share
 from candidly.candidates import Candidates
 from candidly.cleaning import Cleaner, find_cleaner
 from candidly.engine import fit
@@ -25,6 +26,21 @@ from candidly.recipe import Recipe
 _BLOCK = (
     64  # rows to predict at a time, always: a product's last bits depend on its size, so a row's would on the others
 )
+
+
+def check(settings: Any) -> None:
+    """Check what nobody else checks of the settings of a `candidly.PartialLabelClassifier` before training."""
+    find_method(settings.method), find_cleaner(settings.cleaner)
+    names = ("members", "folds", "n_iter_no_change", *(() if settings.max_epochs is None else ("max_epochs",)))
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"{name} is {value!r}; give a whole number of at least 1")
+    check_share("alpha", settings.alpha)
+    if settings.validation_fraction != 0:
+        check_share("validation_fraction", settings.validation_fraction)
+    if settings.early_stopping and settings.folds == 1 and not settings.validation_fraction:
+        raise ValueError("early_stopping watches held-out rows, and there are none; set validation_fraction=0.1")
 
 
 def make_recipe(rows: int, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float) -> Recipe:

@@ -1,6 +1,5 @@
 """The scikit-learn face: candidate sets in, class names out. No algorithm lives here."""
 
-import numbers
 import time
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
@@ -15,18 +14,20 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from candidly import crossfit, persistence, scoring, targets
+from candidly import conformal, crossfit, persistence, scoring, targets
+from candidly.audit import ALPHAS, Audit
+from candidly.budget import FEW, Budget
 from candidly.calibration import Calibration, Candidate, Kind, Rule, Score, check_share
 from candidly.candidates import Candidates
-from candidly.cleaning import Cleaner, find_cleaner
+from candidly.cleaning import Cleaner
 from candidly.features import Features
 from candidly.findings import Findings
 from candidly.intake import count_rows
-from candidly.methods import Method, find_method
+from candidly.methods import Method
 from candidly.nets import Factory
 from candidly.plan import Plan, count_copies, make_plan
 from candidly.problem import check_weights
-from candidly.summary import summarise
+from candidly.summary import audit_rows, summarise
 
 
 class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,7 +51,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         With 2 or more, as many networks per member, each without one part of the rows. With 1, every network trains on
         all rows but a fraction.
     alpha : float
-        Level of `candidates_`: the candidates of a training row with a p-value of at most `alpha` are removed.
+        Level of `candidates_`: at most this share of the training rows are to lose their true label. It is met by
+        estimates, which `audit` shows; docs/trust.md says what was measured, and when not to believe it.
     max_epochs : int or None
         Passes over the training rows; None is 50, and 25 from 2000 rows on.
     lr, weight_decay : float
@@ -80,13 +82,16 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     classes_ : ndarray, shape (C,)
         Class names.
     candidates_ : Candidates
-        The training rows' candidates, cleaned. Where nothing was held out, nothing is removed.
+        The training rows' candidates, cleaned by `budget_` at level `alpha`. Only rows that were held out are, so with
+        ``folds=1`` few, and none without weight. A row's most probable candidate always stays.
     transduction_ : ndarray, shape (n,)
         The most probable candidate of each training row, by name.
     confidence_ : ndarray, shape (n,)
         Its probability.
-    p_values_ : ndarray, shape (n, C)
-        P-value of each class of each training row, against held-out rows.
+    candidate_proba_ : ndarray, shape (n, C)
+        Estimated probability that each candidate of a training row is the true one; 0 for other classes.
+    budget_ : Budget or None
+        What held-out rows say about such probabilities (`candidly.budget.Budget`); None if there are fewer than 100.
     history_ : dict of ndarray, shape (epochs, networks)
         The record of every epoch: loss, mean_candidates, share_changed and, where they exist, covering_rate, alpha and
         threshold.
@@ -167,7 +172,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             How much to trust each candidate to start with, such as vote counts.
         """
         begun = time.monotonic()
-        self._check()
+        crossfit.check(self)
         seeds = np.random.SeedSequence(check_random_state(self.random_state).randint(2**31)).spawn(4)
         n = count_rows(X)
         if n < 2:
@@ -196,20 +201,6 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._seconds = time.monotonic() - begun
         return self
 
-    def _check(self) -> None:
-        """Check what nobody else checks before training."""
-        find_method(self.method), find_cleaner(self.cleaner)
-        names = ("members", "folds", "n_iter_no_change", *(() if self.max_epochs is None else ("max_epochs",)))
-        for name in names:
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < 1:
-                raise ValueError(f"{name} is {value!r}; give a whole number of at least 1")
-        check_share("alpha", self.alpha)
-        if self.validation_fraction != 0:
-            check_share("validation_fraction", self.validation_fraction)
-        if self.early_stopping and self.folds == 1 and not self.validation_fraction:
-            raise ValueError("early_stopping watches held-out rows, and there are none; set validation_fraction=0.1")
-
     def _note_features(self, features: Features) -> None:
         self.features_, self.n_features_in_ = features, features.n_features_in_
         if features.names_ is not None:
@@ -220,20 +211,20 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _score_rows(self, X: NDArray[Any], S: Candidates, plan: Plan, seed: int) -> None:
         """Score every row with networks that did not train on it, if there are such, and clean its candidates."""
         p = crossfit.out_of_fold(self.model_, X, plan, bool(self.verbose))
-        index, held_in = torch.from_numpy(plan.index), torch.from_numpy(plan.fold)
-        fold, member = torch.from_numpy(plan.row_fold).clamp_min(0), torch.zeros(len(S), dtype=torch.bool)
-        member[index] = held_in >= 0
+        index, held_in, tested = (torch.from_numpy(rows) for rows in (plan.index, plan.fold, plan.tested()))
         sets = torch.from_numpy(S.matrix.copy())
-        self.calibration_ = Calibration.of(X[plan.index], p[index], sets[index], held_in, plan.folds, seed)
-        p_values = self.calibration_.own_p_values(p, sets, fold, member)
-        kept = S.matrix & (p_values.numpy() > float(self.alpha))
-        kept = np.where(kept.any(1, keepdims=True), kept, S.matrix)
+        log_p, kept = conformal.log(p), sets.clone()
+        self.budget_ = Budget.of(log_p[tested], sets[tested]) if len(tested) >= FEW else None
+        if self.budget_ is not None:
+            kept[tested] = self.budget_.keep(log_p[tested], sets[tested], float(self.alpha))
+        T = 1.0 if self.budget_ is None else self.budget_.cautious
+        self.calibration_ = Calibration.of(X[plan.index], p[index], sets[index], held_in, plan.folds, seed, T)
         confidence, best = p.masked_fill(~sets, -1).max(1)
-        self.p_values_ = p_values.numpy()
-        self.candidates_ = Candidates(kept, S.classes)
+        self.candidate_proba_ = conformal.candidate_probabilities(log_p, sets, T).numpy()
+        self.candidates_ = Candidates(kept.numpy(), S.classes)
         self.transduction_ = self.classes_[best.numpy()]
         self.confidence_ = confidence.numpy()
-        self._original, self._top = S, tuple(part.numpy() for part in reversed(p.max(1)))
+        self._original, self._log_p, self._tested = S, log_p, tested
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each class, shape (n, C), averaged over all networks."""
@@ -359,7 +350,17 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         return scoring.covering_rate(self, X, y, sample_weight)
 
-    def findings(self, title: str = "", ids: Any = None, y_true: Any = None) -> Findings:
+    def audit(self, y_true: Any = None, alphas: Sequence[float] = ALPHAS) -> Audit:
+        """Estimate what cleaning the training rows costs at several levels, from candidates alone.
+
+        True labels, given where they are known and None elsewhere, only show the truth beside the estimates.
+        """
+        check_is_fitted(self)
+        return audit_rows(self, y_true, alphas)
+
+    def findings(
+        self, title: str = "", ids: Any = None, y_true: Any = None, alphas: Sequence[float] = ALPHAS
+    ) -> Findings:
         """Return what the report shows of the training rows, for ``candidly.report.write(findings, path)``.
 
         Parameters
@@ -370,14 +371,17 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             Names of the rows.
         y_true : sequence, optional
             True labels where they are known; None, and whatever is no class, elsewhere.
+        alphas : sequence of float
+            Levels to audit, beside `alpha`.
         """
         check_is_fitted(self)
-        return summarise(self, title, ids, y_true)
+        return summarise(self, title, ids, y_true, alphas)
 
     def save(self, folder: str | Path, findings: Findings | None = None) -> None:
         """Write the model to a folder: `model.safetensors`, `model.json` and, where given, `findings.json`.
 
-        What belongs to training rows (`candidates_`, `transduction_`, `confidence_`, `p_values_`) is not saved.
+        What belongs to training rows (`candidates_`, `candidate_proba_`, `transduction_`, `confidence_`, `budget_`) is
+        not saved.
         """
         check_is_fitted(self)
         persistence.save(self, folder, findings)

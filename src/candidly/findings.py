@@ -6,14 +6,18 @@ from typing import Any, TypedDict
 
 from candidly.checks import Check, count, distinct, list_of, mapping, number, optional, record, require, share, text
 
-__all__ = ["HISTORY", "MOST_DOUBTFUL", "MOST_SHOWN", "Bin", "Curve", "Doubtful", "Findings", "Truth"]
+__all__ = [
+    *("HISTORY", "MOST_DOUBTFUL", "MOST_LEVELS", "MOST_SHOWN", "AuditFacts", "Bin", "Curve", "DoubtFacts", "Doubtful"),
+    *("Findings", "LevelFacts", "PairFacts", "Truth"),
+]
 
 HISTORY = (
     *("loss", "alpha", "threshold", "mean_candidates", "covering_rate", "share_changed", "estimated_lost"),
     *("accuracy", "true_kept"),
 )
-MOST_SHOWN, MOST_DOUBTFUL = 30, 1000
+MOST_SHOWN, MOST_DOUBTFUL, MOST_LEVELS = 30, 1000, 100
 _MOST_LINES, _MOST_BINS, _MOST_CLASSES, _MOST_EPOCHS = 1000, 100, 100_000, 100_000
+_ROUNDING = 1e-9  # by which computed bounds may miss a value that lies on them
 
 
 class Curve(TypedDict):
@@ -25,7 +29,10 @@ class Curve(TypedDict):
 
 
 class Doubtful(TypedDict):
-    """A row that somebody should look at; classes are given by number, and `scores` has one of each removed label."""
+    """A row that somebody should look at; classes are given by number.
+
+    `scores` has the estimated probability of each removed label that it was the true one.
+    """
 
     row: int
     id: str | None
@@ -55,6 +62,46 @@ class Truth(TypedDict):
     accuracy: float | None
     true_kept: float | None
     wrong_removed: float | None
+
+
+class LevelFacts(TypedDict):
+    """What cleaning would do at a level, as `candidly.audit.Level` has it; estimates are value, low and high."""
+
+    alpha: float
+    lost: list[float] | None
+    removed: list[float] | None
+    candidates: int
+    declined: str | None
+    true_lost: float | None
+    true_removed: float | None
+
+
+class DoubtFacts(TypedDict):
+    """A class, by number, whose rows cannot be trusted, and how many rows it has, estimated."""
+
+    number: int
+    rows: float
+    why: str
+
+
+class PairFacts(TypedDict):
+    """Two classes, by number, that cannot be told apart, and in how many rows, estimated."""
+
+    numbers: list[int]
+    rows: float
+    why: str
+
+
+class AuditFacts(TypedDict):
+    """What cleaning costs, estimated: what `candidly.audit.Audit.to_json` returns."""
+
+    levels: list[LevelFacts]
+    missing: list[float]
+    error: float
+    excess: float
+    classes: list[DoubtFacts]
+    pairs: list[PairFacts]
+    words: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +136,8 @@ class Findings:
     reliability : list of Bin
     truth : Truth or None
         None if no true label is known.
+    audit : AuditFacts or None
+        None if no row was held out.
 
     Examples
     --------
@@ -118,6 +167,13 @@ class Findings:
     doubtful: list[Doubtful] = field(default_factory=list)
     reliability: list[Bin] = field(default_factory=list)
     truth: Truth | None = None
+    audit: AuditFacts | None = None
+
+    @property
+    def cost(self) -> LevelFacts | None:
+        """What the audit says of the level that was used, if it is one of those that were tried."""
+        levels = [] if self.audit is None else self.audit["levels"]
+        return next((one for one in levels if one["alpha"] == self.settings.get("alpha")), None)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything in JSON types, as a copy."""
@@ -139,7 +195,8 @@ def _check(facts: Any, names: list[str]) -> None:
     distinct(list_of(text, 1, _MOST_CLASSES))(classes, "classes")
     count(1, 2**63 - 1)(rows, "rows")
     distinct(list_of(count(0, len(classes) - 1), 0, MOST_SHOWN))(shown, "shown")
-    for name, check in (_run_checks() | _row_checks(len(classes), rows, len(shown))).items():
+    checks = _run_checks() | _row_checks(len(classes), rows, len(shown))
+    for name, check in (checks | {"audit": optional(_audit_check(len(classes), rows))}).items():
         check(facts[name], name)
     datetime.fromisoformat(facts["date"])
     require(facts["seconds"] >= 0, "seconds", facts["seconds"])
@@ -156,6 +213,17 @@ def _check(facts: Any, names: list[str]) -> None:
         require(name in HISTORY, "a key of history", name)
         lengths = [len(values) for values in curve.values()]
         require(len(set(lengths)) == 1, f"the number of epochs of {name}", lengths)
+    if facts["audit"] is not None:
+        _check_levels(facts["audit"]["levels"])
+
+
+def _check_levels(levels: list[LevelFacts]) -> None:
+    alphas = [one["alpha"] for one in levels]
+    require(alphas == sorted(set(alphas)), "the order of audit['levels']", alphas)
+    for i, one in enumerate(levels):
+        require(0 < one["alpha"] < 1, f"audit['levels'][{i}]['alpha']", one["alpha"])
+        for name in ("lost", "removed"):  # there is an estimate, or a reason why there is none
+            require((one[name] is None) != (one["declined"] is None), f"audit['levels'][{i}][{name!r}]", one[name])
 
 
 def _run_checks() -> dict[str, Check]:
@@ -178,7 +246,7 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         "id": optional(text),
         "candidates": distinct(list_of(index, 1, classes)),
         "removed": distinct(list_of(index, 0, classes)),
-        "scores": list_of(number, 0, classes),
+        "scores": list_of(share, 0, classes),
         "predicted": index,
         "confidence": share,
         "true": optional(index),
@@ -193,6 +261,47 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         "reliability": list_of(record(one_bin), 0, _MOST_BINS),
         "truth": optional(record(truth)),
     }
+
+
+def _audit_check(classes: int, rows: int) -> Check:
+    index, rate = count(0, classes - 1), optional(share)
+    level = {
+        "alpha": share,
+        **dict.fromkeys(("lost", "removed"), optional(_check_estimate)),
+        "candidates": count(0, rows * (classes - 1)),
+        "declined": optional(text),
+        **dict.fromkeys(("true_lost", "true_removed"), rate),
+    }
+    doubt = {"number": index, "rows": _check_rows(rows), "why": text}
+    pair = {"numbers": distinct(list_of(index, 2, 2)), "rows": _check_rows(rows), "why": text}
+    return record(
+        {
+            "levels": list_of(record(level), 1, MOST_LEVELS),
+            "missing": _check_estimate,
+            "error": share,
+            "excess": number,
+            "classes": list_of(record(doubt), 0, classes),
+            "pairs": list_of(record(pair), 0, _MOST_CLASSES),
+            "words": list_of(text, 0, _MOST_LINES),
+        }
+    )
+
+
+def _check_estimate(value: Any, what: str) -> None:
+    """Check a share with its interval: value, low, high."""
+    list_of(share, 3, 3)(value, what)
+    middle, low, high = value
+    require(low - _ROUNDING <= middle <= high + _ROUNDING, what, value)
+
+
+def _check_rows(rows: int) -> Check:
+    """Return the check of an estimated number of rows."""
+
+    def check(value: Any, what: str) -> None:
+        number(value, what)
+        require(0 <= value <= rows * (1 + _ROUNDING), what, value)
+
+    return check
 
 
 def _check_setting(value: Any, what: str) -> None:

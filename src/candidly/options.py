@@ -16,6 +16,7 @@ Column = Annotated[str | None, tyro.conf.arg(metavar="COLUMN", help_behavior_hin
 Columns = Annotated[str | None, tyro.conf.arg(metavar="COLUMNS", help_behavior_hint="")]
 Table = Annotated[str | None, tyro.conf.arg(metavar="TABLE", help_behavior_hint="")]
 Number = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+Levels = Annotated[str | None, tyro.conf.arg(metavar="FLOATS", help_behavior_hint="")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
 File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Kind = Annotated[Literal["split", "cv+", "averaged"] | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
@@ -83,7 +84,7 @@ class Training:
         members: Networks to train on each part of the rows, and to average (default: 1).
         folds: Parts to divide the rows into; each is scored by networks that did not train on it (default: 5).
         epochs: Passes over the rows (default: 50, and 25 from 2000 rows on).
-        alpha: Candidates whose p-value is at most this are removed (default: 0.05).
+        alpha: Share of rows that may lose their true label when candidates are removed, estimated (default: 0.05).
         seed: Decides folds, first weights and the order of rows.
         device: Where to train: auto, cpu or cuda.
     """

@@ -39,6 +39,12 @@ class Plan:
         """Return the rows that the fold's networks do not see."""
         return np.flatnonzero(self.fold == fold)
 
+    def tested(self) -> NDArray[np.intp]:
+        """Return which of the user's rows are held out in some fold, each once, in the order of training rows."""
+        rows = self.index[self.fold >= 0]
+        first = np.unique(rows, return_index=True)[1]
+        return rows[np.sort(first)]
+
 
 def make_plan(
     X: NDArray[Any],

@@ -5,9 +5,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 import candidly
+from candidly import targets
+from candidly.audit import Audit, audit
+from candidly.budget import FEW
+from candidly.calibration import check_share
 from candidly.candidates import Candidates
 from candidly.findings import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, Findings, Truth
 from candidly.model import describe
@@ -16,18 +21,19 @@ _BINS = 10
 _SETTINGS = ("method", "cleaner", "net", "members", "folds", "alpha", "max_epochs", "lr", "batch_size", "weight_decay")
 
 
-def summarise(estimator: Any, title: str, ids: Iterable[Any] | None, y_true: Sequence[Any] | None) -> Findings:
+def summarise(
+    estimator: Any, title: str, ids: Iterable[Any] | None, y_true: Sequence[Any] | None, alphas: Sequence[float]
+) -> Findings:
     """Summarise a fitted `candidly.PartialLabelClassifier`; its method `findings` explains the arguments."""
     if not hasattr(estimator, "_original"):
         raise ValueError("a loaded model has no training rows to report on; candidly report shows what was saved")
     S, kept = estimator._original, estimator.candidates_
-    column = {name: j for j, name in enumerate(S.classes)}
-    labels = None if y_true is None else np.array([column.get(_plain(name), -1) for name in y_true], np.intp)
+    labels = None if y_true is None else targets.number(y_true, S)
     ids = None if ids is None else list(ids)
-    for name, values in (("ids", ids), ("y_true", y_true)):
-        if values is not None and len(values) != len(S):
-            raise ValueError(f"{name} has {len(values)} entries for {len(S)} rows; give one per row")
-    best = np.array([column[_plain(name)] for name in estimator.transduction_], np.intp)
+    if ids is not None and len(ids) != len(S):
+        raise ValueError(f"ids has {len(ids)} entries for {len(S)} rows; give one per row")
+    best = targets.number(estimator.transduction_, S)
+    confidence, predicted = (part.numpy() for part in estimator._log_p.exp().max(1))
     shown = _choose(S)
     return Findings(
         title=title,
@@ -48,13 +54,34 @@ def summarise(estimator: Any, title: str, ids: Iterable[Any] | None, y_true: Seq
         together=_together(S, shown),
         removed=_removed(S.matrix & ~kept.matrix, best, shown),
         doubtful=_doubtful(estimator, S, kept, best, ids, labels),
-        reliability=_reliability(estimator._top[0], estimator._top[1], S, labels),
+        reliability=_reliability(predicted, confidence, S, labels),
+        audit=None if estimator.budget_ is None else _audit(estimator, y_true, alphas),
         truth=None if labels is None else _truth(S, kept, best, labels),
     )
 
 
 def _plain(name: Any) -> Any:
     return name.item() if isinstance(name, np.generic) else name
+
+
+def _audit(estimator: Any, y_true: Sequence[Any] | None, alphas: Sequence[float]) -> Any:
+    """Audit at these levels and at the estimator's own."""
+    return audit_rows(estimator, y_true, sorted({*alphas, float(estimator.alpha)})).to_json()
+
+
+def audit_rows(estimator: Any, y_true: Sequence[Any] | None, alphas: Sequence[float]) -> Audit:
+    """Audit the training rows of a fitted `candidly.PartialLabelClassifier`."""
+    if not hasattr(estimator, "_original"):
+        raise ValueError("a loaded model has no training rows to audit; fit one")
+    if estimator.budget_ is None:
+        rows = len(estimator._tested)
+        raise ValueError(f"an audit needs {FEW} held-out rows and there are {rows}; add rows, and set folds=5")
+    for alpha in alphas:
+        check_share("alpha", alpha)
+    tested, S = estimator._tested, torch.from_numpy(estimator._original.matrix.copy())
+    y = None if y_true is None else torch.from_numpy(targets.number(y_true, estimator._original))[tested]
+    levels = [float(alpha) for alpha in alphas]
+    return audit(estimator._log_p[tested], S[tested], estimator.budget_, alphas=levels, y=y)
 
 
 def _texts(names: Sequence[Any]) -> list[str]:
@@ -73,7 +100,7 @@ def _words(estimator: Any, S: Candidates, kept: Candidates) -> list[str]:
         f"{networks} network{'s' * (networks > 1)} trained together for {epochs} epoch{'s' * (epochs > 1)}{pruned}, by "
         f"the method {describe(estimator.model_.method)['name']}.",
     ]
-    held_out = int(estimator.calibration_.counts.sum())
+    held_out = len(estimator._tested)
     folds = len(estimator.calibration_.counts)
     if folds > 1:
         words.append(f"Every row was scored by networks that did not train on it ({folds} folds).")
@@ -81,15 +108,13 @@ def _words(estimator: Any, S: Candidates, kept: Candidates) -> list[str]:
         words.append(f"{held_out} rows were held out; all others were scored by networks that trained on them.")
     else:
         words.append("No rows were held out, so no candidate was removed.")
-    fewest = int(estimator.calibration_.counts.min())
-    if held_out and 1 / fewest > estimator.alpha:
-        words.append(
-            f"With {fewest} rows in a fold no p-value can be as low as {estimator.alpha}: nothing was removed."
-        )
+    if held_out and estimator.budget_ is None:
+        words.append(f"They are too few to judge by, fewer than {FEW}, so no candidate was removed.")
     elif held_out:
         words.append(
-            f"A candidate was removed where its p-value against the most probable candidates of other held-out rows is "
-            f"at most {estimator.alpha}; where none would have remained, all stayed."
+            "The least likely candidates of each class were removed, as many as may cost "
+            f"{estimator.alpha:.1%} of the rows their true label by a cautious estimate; a row's most likely candidate "
+            "always stayed."
         )
         words.append(
             f"{removed} of {removable - len(S)} labels that could go were removed; {kept.mean_size:.2f} remain per row."
@@ -148,7 +173,7 @@ def _doubtful(
                 "id": None if ids is None else str(ids[row])[:1000],
                 "candidates": np.flatnonzero(S.matrix[row]).tolist(),
                 "removed": removed.tolist(),
-                "scores": [float(p) for p in estimator.p_values_[row, removed]],
+                "scores": [float(p) for p in estimator.candidate_proba_[row, removed]],
                 "predicted": int(best[row]),
                 "confidence": min(float(estimator.confidence_[row]), 1.0),
                 "true": None if true < 0 else true,

@@ -44,3 +44,13 @@ def align(y: Any, classes: Iterable[Hashable], separator: str | None = None) -> 
     if found.ndim != 2 or found.shape[1] != len(names):
         raise ValueError(f"y has shape {found.shape}, but there are {len(names)} classes; give one column for each")
     return found
+
+
+def number(names: Any, S: Candidates) -> NDArray[np.intp]:
+    """Return the number of each row's class, given by name; -1 for None and for whatever is no class."""
+    if len(names) != len(S):
+        raise ValueError(f"y_true has {len(names)} entries for {len(S)} rows; give one per row")
+    column = {name: j for j, name in enumerate(S.classes)}
+    names = names.to_pylist() if hasattr(names, "to_pylist") else names
+    plain = (name.item() if isinstance(name, np.generic) else name for name in names)
+    return np.array([column.get(name, -1) for name in plain], np.intp)

@@ -24,6 +24,11 @@ SHOWN = "document.getElementById('shown').textContent"
 COLOURS = (
     "['body', '.panel', '#rows thead'].map(place => getComputedStyle(document.querySelector(place)).backgroundColor)"
 )
+COUNTED = """['.counted', '.band.lost', '.line.lost', '.chart .used'].map(place => {
+    const style = getComputedStyle(document.querySelector(place));
+    return style.fill + style.stroke;
+})"""
+USED = "[...document.querySelectorAll('.levels tbody tr')].map(row => getComputedStyle(row.cells[1]).fontWeight)"
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
 SIZES = """[...document.querySelectorAll('svg')].map(chart => {
     const box = chart.getBoundingClientRect();
@@ -78,7 +83,7 @@ def browser(window, path):
 
 def test_every_chart_has_a_size_and_something_in_it(browser):
     sizes = browser.run(SIZES)
-    assert len(sizes) == 13
+    assert len(sizes) == 15
     assert not [chart for chart in sizes if min(chart[1:]) <= 0]
 
 
@@ -170,9 +175,17 @@ def test_the_page_never_scrolls_sideways(browser):
 
 def test_dark_mode(browser):
     light = browser.run(COLOURS)
+    counted = browser.run(COUNTED)
     browser.use_colours("dark")
+    assert all(a != b for a, b in zip(counted, browser.run(COUNTED), strict=True))
     dark = browser.run(COLOURS)
     assert all(a != b for a, b in zip(light, dark, strict=True))
+
+
+def test_the_level_that_was_used_stands_out(browser):
+    weights = browser.run(USED)
+    assert len(weights) == 5
+    assert [i for i, weight in enumerate(weights) if weight == "600"] == [2]
 
 
 def test_the_keyboard_reaches_everything(browser):

@@ -32,6 +32,17 @@ class Scale:
         return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
 
 
+@dataclass(frozen=True)
+class Point:
+    """What is estimated at a level, in percent, and what was counted where that is known."""
+
+    alpha: float
+    value: float
+    low: float
+    high: float
+    true: float | None
+
+
 def bars(before: Sequence[int], after: Sequence[int]) -> str:
     """Draw how many rows have 1, 2, … candidates, before and after cleaning."""
     groups = group_sizes(before, after)
@@ -106,6 +117,48 @@ def describe_curve(values: Curve) -> str:
     """
     known = [value for value in map(_drawable, values["mean"]) if value is not None]
     return f"{rounded(known[0])} → {rounded(known[-1])}" if known else "not recorded"
+
+
+def trade_off(name: str, label: str, points: Sequence[Point], used: float | None) -> str:
+    """Draw a share by level: estimates in a band of their intervals, what was counted, and the level that was used.
+
+    Where the name is "lost" a dashed line shows where as much is lost as the level allows.
+    """
+    last, top = max(points[-1].alpha, 0.001), max(max(one.high, one.true or 0.0) for one in points)
+    steps = ticks(0, max(top, 100 * last)) if name == "lost" else [0, 20, 40, 60, 80, 100]
+    x, y = Scale(0, 1.04 * last, 50, 426), Scale(0, max(top, steps[-1]), 226, 32)
+    marks = [_text(x.start - 8, y.end - 14, "%", "axis", anchor="end"), *_grid(y, steps, x.start, x.end)]
+    for level in ticks(0, last):
+        marks.append(_text(x(level), y.start + 16, rounded(level), "tick", anchor="middle"))
+    marks.append(_text((x.start + x.end) / 2, y.start + 34, "level α", "axis", anchor="middle"))
+    if name == "lost":
+        marks.append(_element("line", class_="diagonal", x1=x(0), y1=y(0), x2=x(last), y2=y(100 * last)))
+    if used is not None and 0 < used <= last:
+        marks.append(_element("line", class_="used", x1=x(used), y1=y.start, x2=x(used), y2=y.end))
+        marks.append(_text(x(used), y.end - 6, f"α = {rounded(used)}", "axis", anchor="middle"))
+    marks += _estimates(name, points, x, y)
+    ends = [f"{one.value:.1f} % at α = {rounded(one.alpha)}" for one in (points[0], points[-1])]
+    words = f"Estimated: {', '.join(dict.fromkeys(ends))}."
+    return _chart(f"cost-{name}", 440, y.start + 44, f"{label}, by level", words, marks)
+
+
+def _estimates(name: str, points: Sequence[Point], x: Scale, y: Scale) -> list[str]:
+    wide = 5 if len(points) == 1 else 0  # the band around a single level
+    highs = [(x(one.alpha) + side, y(one.high)) for one in points for side in sorted({-wide, wide})]
+    lows = [(x(one.alpha) + side, y(one.low)) for one in points for side in sorted({-wide, wide})]
+    line = _points((x(one.alpha), y(one.value)) for one in points)
+    marks = [_element("polygon", class_=f"band {name}", points=_points([*highs, *reversed(lows)]))]
+    marks.append(_element("polyline", class_=f"line {name}", points=line))
+    for one in points:
+        hint = _title(f"α = {rounded(one.alpha)}: about {one.value:.1f} %, {one.low:.1f} to {one.high:.1f} %")
+        marks.append(_element("circle", hint, class_=f"dot {name}", cx=x(one.alpha), cy=y(one.value), r=4))
+    for one in points:
+        if one.true is not None:
+            across, down = x(one.alpha), y(one.true)
+            corners = _points([(across, down - 6), (across + 6, down), (across, down + 6), (across - 6, down)])
+            hint = _title(f"α = {rounded(one.alpha)}: {one.true:.1f} %, counted")
+            marks.append(_element("polygon", hint, class_="counted", points=corners))
+    return marks
 
 
 def heat_map(name: str, label: str, names: Sequence[str], counts: Sequence[Sequence[int]], hints: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Names and numbers as a page shows them."""
 
 import unicodedata
+from collections.abc import Sequence
 
 from candidly import printable
 
@@ -76,6 +77,18 @@ def fixed(number: float) -> str:
 def percent(share: float | None) -> str:
     """Write a share in percent."""
     return MISSING if share is None else f"{100 * share:.1f}\u00a0%"
+
+
+def interval(estimate: Sequence[float]) -> str:
+    """Write the bounds of a share in percent.
+
+    Examples
+    --------
+    >>> interval([0.021, 0.009, 0.044]).replace("\u00a0", " ")
+    '0.9 to 4.4 %'
+    """
+    _, low, high = estimate
+    return f"{100 * low:.1f} to {percent(high)}"
 
 
 def duration(seconds: float) -> str:

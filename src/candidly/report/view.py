@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from candidly.findings import HISTORY, Doubtful, Findings
+from candidly.findings import HISTORY, AuditFacts, DoubtFacts, Doubtful, Findings, LevelFacts, PairFacts
 from candidly.report import charts
-from candidly.report.texts import MISSING, cut, duration, fixed, percent, rounded, visible, whole
+from candidly.report.texts import MISSING, cut, duration, fixed, interval, percent, rounded, visible, whole
 
 _CURVES = {
     "loss": ("Loss", "what training makes small"),
@@ -20,6 +20,11 @@ _CURVES = {
 }
 _LONGEST_NAME, _LONGEST_HINT, _MOST_NAMES = 24, 1000, 8  # letters in the table, and on pointing; names in a cell
 _MOST_PAIRS = 3  # of classes that are named in words
+_MOST_DOUBTS = 20  # classes, and pairs of them, that cannot be trusted
+_COSTS = {
+    "lost": ("True labels lost", "share of the rows whose true label would go"),
+    "removed": ("Wrong candidates removed", "share of all wrong candidates"),
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ def view(findings: Findings) -> dict[str, Any]:
         "features": [visible(line) for line in findings.features],
         "settings": [(visible(name), _setting(value)) for name, value in findings.settings.items()],
         "headlines": _headlines(findings),
+        "cost": None if findings.audit is None else _cost(findings, findings.audit, names),
         "sizes": [(size, whole(a), whole(b)) for size, a, b in charts.group_sizes(findings.before, findings.after)],
         "bars": charts.bars(findings.before, findings.after),
         "curves": [
@@ -97,15 +103,85 @@ def _headlines(findings: Findings) -> list[list[tuple[str, str, str]]]:
         ("Spare labels removed", percent(share), spare),
         ("Rows changed", whole(findings.changed), f"{percent(findings.changed / rows)} of all rows"),
     ]
+    cost = findings.cost
+    groups = [headlines]
+    if cost is not None and cost["lost"] is not None and cost["removed"] is not None:
+        estimates = (
+            ("True labels lost, estimated", cost["lost"]),
+            ("Wrong candidates removed, estimated", cost["removed"]),
+        )
+        groups.append(
+            [(label, f"about {percent(found[0])}", f"{interval(found)} (90 %)") for label, found in estimates]
+        )
     if truth is None:
-        return [headlines]
+        return groups
     known = f"of {whole(truth['rows'])} rows whose true label is known"
     evaluation = [
         ("Accuracy", percent(truth["accuracy"]), f"of the predictions, {known}"),
         ("True labels kept", percent(truth["true_kept"]), known),
         ("Wrong labels removed", percent(truth["wrong_removed"]), known),
     ]
-    return [headlines, evaluation]
+    return [*groups, evaluation]
+
+
+def _cost(findings: Findings, audit: AuditFacts, names: list[str]) -> dict[str, Any]:
+    """Return what there is to show of what cleaning costs."""
+    levels, used = audit["levels"], findings.cost
+    alpha = None if used is None else used["alpha"]
+    points = {name: _points(levels, name) for name in _COSTS}
+    return {
+        "charts": [
+            (name, *_COSTS[name], charts.trade_off(name, _COSTS[name][0], some, alpha))
+            for name, some in points.items()
+            if some
+        ],
+        "declined": [visible(why) for why in dict.fromkeys(one["declined"] for one in levels) if why is not None],
+        "levels": [
+            {
+                "alpha": rounded(one["alpha"]),
+                "used": one is used,
+                "lost": (*_share(one["lost"]), percent(one["true_lost"])),
+                "removed": (*_share(one["removed"]), percent(one["true_removed"])),
+                "candidates": whole(one["candidates"]),
+            }
+            for one in levels
+        ],
+        "known": any(one["true_lost"] is not None for one in levels),
+        "words": [visible(line) for line in audit["words"]],
+        "missing": (percent(audit["missing"][0]), interval(audit["missing"])),
+        "doubts": [
+            {"label": label, "rows": rows[:_MOST_DOUBTS], "more": len(rows[_MOST_DOUBTS:])}
+            for label, rows in (
+                ("Classes that cannot be told apart", [_doubt(one["numbers"], one, names) for one in audit["pairs"]]),
+                ("Classes not to trust", [_doubt([one["number"]], one, names) for one in audit["classes"]]),
+            )
+            if rows
+        ],
+    }
+
+
+def _points(levels: list[LevelFacts], name: str) -> list[charts.Point]:
+    """Return the levels that have an estimate of what is "lost", or "removed"."""
+    found = []
+    for one in levels:
+        lost = name == "lost"
+        estimate, true = (one["lost"], one["true_lost"]) if lost else (one["removed"], one["true_removed"])
+        if estimate is not None:
+            value, low, high = (100 * share for share in estimate)
+            found.append(charts.Point(one["alpha"], value, low, high, None if true is None else 100 * true))
+    return found
+
+
+def _share(estimate: list[float] | None) -> tuple[str, str]:
+    return (MISSING, "") if estimate is None else (percent(estimate[0]), interval(estimate))
+
+
+def _doubt(numbers: list[int], found: DoubtFacts | PairFacts, names: list[str]) -> dict[str, Any]:
+    return {
+        "names": [Name.of(names[number]) for number in numbers],
+        "rows": whole(round(found["rows"])),
+        "why": visible(found["why"]),
+    }
 
 
 def _setting(value: str | float | None) -> str:

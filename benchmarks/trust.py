@@ -1,0 +1,288 @@
+"""Does the level mean what it says? Cleaning and its audit where the truth is known.
+
+    python -m benchmarks.trust synthetic            # candidate sets of known mechanisms; the rule's constants
+    python -m benchmarks.trust real --data DIR      # lost and bird-song, beside other rules; needs cleanlab
+    python -m benchmarks.trust training --data DIR  # what networks make of cleaned sets; permanent pruning
+    python -m benchmarks.trust ensembles --data DIR # the accuracy of several networks together
+    python -m benchmarks.trust page                 # the tables of docs/trust.md
+
+Each part writes its results into benchmarks/results/trust.json. Rows are those of the protocol uai2025, seeds 0 to 4.
+"""
+
+import argparse
+import json
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from benchmarks import synthetic, trust_page
+from candidly import PartialLabelClassifier, conformal, metrics, store
+from candidly.bench import sets
+from candidly.budget import ALONE, CAUTION, Budget
+from candidly.cleaning import Clsp, Conformal
+from candidly.data.dataset import Dataset
+from candidly.data.protocols import PROTOCOLS
+from candidly.engine import fit
+from candidly.methods import find_method
+from candidly.problem import Problem
+from candidly.recipe import RECIPES
+
+PROTOCOL = PROTOCOLS["uai2025"]
+RESULTS = Path("benchmarks/results/trust.json")
+DATASETS = ("lost", "bird-song")
+SEEDS, INITS = range(5), 4
+NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k
+ALPHAS = (0.02, 0.05, 0.1, 0.2)
+CAUTIONS, SHARES = (0.0, 0.1, 0.15, 0.2), (0.05, 0.1, 0.15)
+CHOSEN_ON, CHECKED_ON = (0,), (20,)  # seeds of synthetic problems
+THETA = 0.04  # POP's last threshold
+
+Save = Callable[[dict[str, Any]], None]
+
+
+def synthetic_part(device: str, jobs: int, bases: Iterable[str], save: Save) -> None:
+    """Clean synthetic problems by the default rule and by its neighbours, and audit them."""
+    mechanisms = [one for some in synthetic.MECHANISMS.values() for one in some]
+    problems = [(b, m, s) for s in CHOSEN_ON + CHECKED_ON for b in bases for m in mechanisms]
+    work = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
+    done = work(joblib.delayed(_clean_synthetic)(*problem, device) for problem in problems)
+    rows = sorted(tqdm(done, "problems", total=len(problems)), key=lambda row: problems.index(tuple(row["problem"])))
+    save({"problems": rows})
+
+
+def _clean_synthetic(base: str, mechanism: str, seed: int, device: str) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    X, S, y = synthetic.make(base, mechanism, seed)
+    classifier = _fit(X, S, seed, device)
+    report = classifier.audit(y, ALPHAS)
+    parts = (classifier._log_p, torch.from_numpy(S), torch.from_numpy(y))
+    log_p, own, true = (part[classifier._tested] for part in parts)
+    found: dict[str, Any] = {"problem": (base, mechanism, seed), "rows": len(X), "mean_candidates": S.sum(1).mean()}
+    found |= {"error": report.error, "excess": report.excess, "missing": report.missing.low, "levels": []}
+    for level in report.levels:
+        bounds = None if level.lost is None else list(level.lost)
+        found["levels"].append([level.true_lost, level.true_removed, bounds])
+    if seed in CHOSEN_ON:
+        found["neighbours"] = {}
+        for caution in CAUTIONS:
+            for alone in SHARES:
+                budget = Budget.of(log_p, own, caution, alone)
+                pruned = [_score(own, budget.keep(log_p, own, alpha), true) for alpha in ALPHAS]
+                found["neighbours"][f"{caution} {alone}"] = pruned
+    return _rounded(found)
+
+
+def _fit(X: NDArray[Any], S: NDArray[np.bool_], seed: int, device: str, **settings: Any) -> PartialLabelClassifier:
+    return PartialLabelClassifier(random_state=seed, device=device, **settings).fit(X, S)
+
+
+def _score(S: Tensor, kept: Tensor, y: Tensor) -> list[float]:
+    """Return the share of rows that keep their true label, of those where it is a candidate, and of wrong ones gone."""
+    known = S.gather(1, y[:, None])[:, 0]
+    S, kept, y = S[known], kept[known], y[known]
+    wrong = S & ~torch.nn.functional.one_hot(y, S.shape[1]).bool()
+    return [1 - float(metrics.pruning_error(S, kept, y)), int((wrong & ~kept).sum()) / max(int(wrong.sum()), 1)]
+
+
+def real_part(data: str | None, device: str, save: Save) -> None:
+    """Clean lost and bird-song by many rules from the same probabilities, out of fold."""
+    found: dict[str, Any] = {"rules": {}, "audit": {}}
+    for name in DATASETS:
+        dataset = _load(name, data)
+        assert dataset.y is not None
+        for seed in tqdm(SEEDS, name):
+            train, _ = PROTOCOL.rows(dataset, seed)
+            X, S, y = dataset.X[train], dataset.S[train], dataset.y[train]
+            classifier = _fit(X, S, seed, device)
+            for level in classifier.audit(y, ALPHAS).levels:
+                bounds = None if level.lost is None else list(level.lost)
+                row = [level.true_lost, level.true_removed, bounds, level.declined]
+                found["audit"].setdefault(f"{name} {level.alpha}", []).append(row)
+            for rule, alpha, kept in _rules(classifier, X, S, y, seed):
+                scores = _score(torch.from_numpy(S), kept, torch.from_numpy(y))
+                found["rules"].setdefault(f"{name} | {rule} | {alpha}", []).append(scores)
+        save(found)
+
+
+def _rules(
+    classifier: PartialLabelClassifier, X: NDArray[Any], S: NDArray[np.bool_], y: NDArray[np.int64], seed: int
+) -> Iterable[tuple[str, float | None, Tensor]]:
+    """Yield every rule's name, level and what it keeps."""
+    log_p, own, true = classifier._log_p, torch.from_numpy(S), torch.from_numpy(y)
+    p, T = log_p.exp(), classifier.budget_.temperature
+    for alpha in ALPHAS:
+        kept = classifier.budget_.keep(log_p, own, alpha)
+        yield "candidly", alpha, kept
+        yield (
+            "risk budget alone",
+            alpha,
+            conformal.risk_budget(conformal.candidate_probabilities(log_p, own, T), own, alpha),
+        )
+        for name, score in _SCORES.items():
+            scores = score(p, own).flatten()
+            yield name, alpha, _above(p, own, scores[scores.isfinite()], alpha, finite=name != "best (the paper's)")
+        drawn = torch.rand(S.shape, generator=torch.Generator().manual_seed(seed))
+        number = (own & ~kept).sum(1)
+        yield "Random, as many", alpha, _drop(own, drawn, number)
+        yield "Oracle, as many", alpha, _drop(own, drawn + torch.nn.functional.one_hot(true, S.shape[1]), number)
+    problem = Problem.of(X, S, seeds=[seed], standardise=PROTOCOL.standardise)
+    yield "CLSP", None, Clsp().setup(problem).sets[0]
+    relative = p.masked_fill(~own, 0)
+    yield "POP's purge", None, own & (relative >= THETA * relative.amax(1, keepdim=True))
+    yield "cleanlab", None, _cleanlab(p, own)
+
+
+_SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "best (the paper's)": conformal.best,
+    "mean": conformal.mean,
+    "pooled": conformal.pooled,
+    "worst": conformal.worst,
+    "singletons": conformal.singletons,
+}
+
+
+def _above(p: Tensor, S: Tensor, scores: Tensor, alpha: float, finite: bool) -> Tensor:
+    """Keep what is at least the threshold of the calibration scores, or all candidates where none is."""
+    limit = conformal.threshold(scores.sort().values[None], torch.tensor([len(scores)]), torch.tensor([alpha]), finite)
+    kept = S & (p >= limit)
+    return torch.where(kept.any(1, keepdim=True), kept, S)
+
+
+def _drop(S: Tensor, order: Tensor, number: Tensor) -> Tensor:
+    """Remove so many candidates of each row, the lowest in order first, but never the last one."""
+    rank = order.masked_fill(~S, torch.inf).argsort(1).argsort(1)
+    return S & (rank >= torch.minimum(number, S.sum(1) - 1)[:, None])
+
+
+def _cleanlab(p: Tensor, S: Tensor) -> Tensor:
+    """Remove the candidates that cleanlab flags, reading them as the labels of a task with several labels per row."""
+    from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
+
+    with warnings.catch_warnings(action="ignore"):
+        flagged = find_multilabel_issues_per_class(
+            [row.nonzero()[:, 0].tolist() for row in S], p.clamp(0, 1).double().numpy(), n_jobs=1
+        )
+    kept = S & ~torch.from_numpy(np.asarray(flagged))
+    top = torch.nn.functional.one_hot(p.masked_fill(~S, -1).argmax(1), S.shape[1]).bool()
+    return torch.where(kept.any(1, keepdim=True), kept, top)
+
+
+def training_part(data: str | None, device: str, save: Save) -> None:
+    """Train on cleaned and on original sets, and let permanent pruning stop."""
+    found: dict[str, Any] = {"cleaned": {}, "permanent": {}}
+    for name in DATASETS:
+        dataset = _load(name, data)
+        splits = [PROTOCOL.rows(dataset, seed) for seed in SEEDS]
+        original = np.repeat(dataset.S[None], len(SEEDS), 0)
+        cleaned = original.copy()
+        for seed, (train, _) in enumerate(tqdm(splits, f"{name}: cleaning")):
+            cleaned[seed, train] = _fit(dataset.X[train], dataset.S[train], seed, device).candidates_.matrix
+        for cleaner in (None, Conformal()):
+            for which, S in (("original", original), ("cleaned", cleaned)):
+                key = f"{name} | {'none' if cleaner is None else 'conformal'} | {which}"
+                found["cleaned"][key], _ = _train(dataset, splits, S, cleaner, device)
+        for what, permanent in _PERMANENT.items():
+            accuracy, history = _train(dataset, splits, original, permanent, device)
+            lost = [history["estimated_lost"][-1].mean(), 1 - history["true_kept"][-1].mean()]
+            found["permanent"][f"{name} | {what}"] = {"accuracy": accuracy, "estimated, actual": lost}
+        save(found)
+
+
+def ensembles_part(data: str | None, device: str, save: Save) -> None:
+    """Score classifiers of several networks on the test rows."""
+    found: dict[str, Any] = {"accuracy": {}}
+    for name in DATASETS:
+        dataset = _load(name, data)
+        assert dataset.y is not None
+        for what, settings in _ENSEMBLES.items():
+            for seed in tqdm(SEEDS, f"{name}: {what}"):
+                train, test = PROTOCOL.rows(dataset, seed)
+                one = _fit(dataset.X[train], dataset.S[train], seed, device, **settings)
+                right = float((one.predict(dataset.X[test]) == dataset.y[test]).mean())
+                found["accuracy"].setdefault(f"{name} | {what}", []).append(right)
+            save(found)
+
+
+_ENSEMBLES: dict[str, dict[str, Any]] = {
+    "PRODEN, 5 folds": {},
+    "PRODEN, 4 × 5 folds": {"members": 4},
+    "CC, 4 × 5 folds": {"members": 4, "method": "cc"},
+    "POP, 4 × 5 folds": {"members": 4, "method": "pop"},
+    "CroSel, 4 × 5 folds": {"members": 4, "method": "crosel"},
+    "PRODEN, 4 × 5 folds, 100 epochs": {"members": 4, "max_epochs": 100},
+}
+
+_PERMANENT = {
+    "Algorithm 1": Conformal.algorithm1(),
+    "Algorithm 1, stopping": Conformal(rule="permanent", calibration="holdout"),
+    "rows reused": Conformal(rule="permanent", stop=1.0),
+    "rows reused, stopping": Conformal(rule="permanent"),
+}
+
+
+def _train(
+    dataset: Dataset, splits: list[Any], S: NDArray[np.bool_], cleaner: Conformal | None, device: str
+) -> tuple[list[float], dict[str, NDArray[Any]]]:
+    """Return the test accuracy of four networks for each split, by the paper's recipe, and the record of training."""
+    runs = [(seed, init) for seed in range(len(splits)) for init in range(INITS)]
+    problem = Problem.of(
+        dataset.X,
+        np.stack([S[seed] for seed, _ in runs]),
+        y=dataset.y,
+        rows=[splits[seed][0] for seed, _ in runs],
+        seeds=[seed + NEXT_INIT * init for seed, init in runs],
+        standardise=PROTOCOL.standardise,
+    )
+    model = fit(problem, find_method("proden"), cleaner, RECIPES["uai2025"], device=device)
+    best = model.predict(dataset.X).argmax(-1).cpu().numpy()
+    accuracy = [float((best[r, splits[s][1]] == dataset.y[splits[s][1]]).mean()) for r, (s, _) in enumerate(runs)]
+    return accuracy, dict(model.history)
+
+
+def _load(name: str, data: str | None) -> Dataset:
+    return PROTOCOL.prepare(sets.load(name, Path("runs/trust"), data))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in value]
+    return round(float(value), 4) if isinstance(value, float | np.floating) else value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("synthetic", "real", "training", "ensembles", "page"))
+    parser.add_argument("--data", help="a folder with the datasets' files")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--jobs", type=int, default=1, help="synthetic problems at the same time")
+    parser.add_argument("--bases", nargs="+", default=synthetic.BASES)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    results = json.loads(given.out.read_text()) if given.out.exists() else {}
+
+    def save(found: dict[str, Any]) -> None:
+        results[given.part] = {"caution": CAUTION, "alone": ALONE, "device": given.device, **_rounded(found)}
+        text = json.dumps(results, separators=(",", ":")).replace("},{", "},\n{")
+        store.replace(given.out, f"{text}\n".encode())
+
+    if given.part == "page":
+        trust_page.write(results)
+    elif given.part == "synthetic":
+        synthetic_part(given.device, given.jobs, given.bases, save)
+    else:
+        part = {"real": real_part, "training": training_part, "ensembles": ensembles_part}[given.part]
+        part(given.data, given.device, save)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""docs/trust.md: the tables between its markers, and the plot, from the results of `benchmarks.trust`."""
+
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from benchmarks import synthetic
+
+PAGE, PLOT = Path("docs/trust.md"), Path("docs/trust.svg")
+BEGIN, END = "<!-- begin {} -->", "<!-- end {} -->"
+ALPHAS = (0.02, 0.05, 0.1, 0.2)
+DATASETS = ("lost", "bird-song")
+NOTABLE = 0.01  # by how much a level may be missed
+Results = dict[str, Any]
+
+
+def write(results: Results) -> None:
+    """Write each table between its markers, and the plot."""
+    text = PAGE.read_text(encoding="utf-8")
+    parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
+    for part, tables in (parts | {"ensembles": (ensembles,)}).items():
+        for table in tables if part in results else ():
+            begin, end = BEGIN.format(table.__name__), END.format(table.__name__)
+            before, rest = text.split(begin)
+            text = before + begin + "\n\n" + "\n".join(table(results[part])) + "\n\n" + end + rest.split(end)[1]
+    PAGE.write_text(text, encoding="utf-8")
+    if "real" in results and importlib.util.find_spec("matplotlib") is not None:
+        draw(results["real"]["rules"])
+
+
+def row(cells: Iterable[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def head(cells: Sequence[str]) -> list[str]:
+    return [row(cells), row(["---"] * len(cells))]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def rules(found: Results) -> Iterator[str]:
+    """Yield what every rule keeps and removes."""
+    at = [(name, alpha) for name in DATASETS for alpha in (0.05, 0.1)]
+    yield from head(["rule", *(f"{name}, α = {alpha}" for name, alpha in at)])
+    names = list(dict.fromkeys(key.split(" | ")[1] for key in found["rules"]))
+    for rule in names:
+        cells = []
+        for name, alpha in at:
+            scores = found["rules"].get(f"{name} | {rule} | {alpha}") or found["rules"][f"{name} | {rule} | None"]
+            kept, removed = np.array(scores).T
+            cells.append(f"{percent(kept.mean())} ± {percent(kept.std(ddof=1))} / {percent(removed.mean())}")
+        yield row([f"**{rule}**" if rule == "candidly" else rule, *cells])
+
+
+def audits(found: Results) -> Iterator[str]:
+    """Yield what the audit says of lost and bird-song, and the truth."""
+    yield from head(["dataset", "α", "lost", "estimate", "90 % interval", "holds it", "declined"])
+    for name in DATASETS:
+        for alpha in ALPHAS:
+            rows = found["audit"][f"{name} {alpha}"]
+            told = [bounds for _, _, bounds, _ in rows if bounds is not None]
+            held = sum(bounds is not None and bounds[1] <= lost <= bounds[2] for lost, _, bounds, _ in rows)
+            value, low, high = np.mean(told, axis=0)
+            lost = np.mean([one[0] for one in rows])
+            shown = f"{percent(low)} to {percent(high)}"
+            cells = [name, alpha, percent(lost), percent(value), shown, f"{held} of {len(told)}"]
+            yield row([*cells, len(rows) - len(told)])
+
+
+def mechanisms(found: Results) -> Iterator[str]:
+    """Yield loss, removal and audit by mechanism, on the problems on which nothing was chosen."""
+    columns = ["mechanism", "excess", *(f"α = {alpha}" for alpha in ALPHAS), "audit holds", "width", "declined"]
+    yield from head(columns)
+    problems = [one for one in found["problems"] if "neighbours" not in one]
+    for kind, names in synthetic.MECHANISMS.items():
+        every = [one for one in problems if one["problem"][1] in names]
+        yield row([f"**{kind}**", *_audited(every)])
+        for name in names:
+            own = [one for one in every if one["problem"][1] == name]
+            yield row([name, *_audited(own)])
+
+
+def _audited(problems: list[Results]) -> list[str]:
+    lost, removed = _levels(problems)
+    cells = [(bounds, level[0]) for one in problems for level in one["levels"] for bounds in [level[2]]]
+    told = [(bounds, truth) for bounds, truth in cells if bounds is not None]
+    held = np.mean([low <= truth <= high for (_, low, high), truth in told]) if told else np.nan
+    width = np.median([high - low for (_, low, high), _ in told]) if told else np.nan
+    excess = np.mean([one["excess"] for one in problems])
+    shown = [f"{percent(a)} / {percent(b)}" for a, b in zip(lost.mean(0), removed.mean(0), strict=True)]
+    return [f"{excess:.2f}", *shown, f"{held:.0%}", percent(width), f"{len(cells) - len(told)} of {len(cells)}"]
+
+
+def _levels(problems: list[Results]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return shares of lost labels and of removed wrong candidates, by problem and level."""
+    both = np.array([[level[:2] for level in one["levels"]] for one in problems])
+    return both[..., 0], both[..., 1]
+
+
+def choice(found: Results) -> Iterator[str]:
+    """Yield what other constants would have done on the problems on which they were chosen."""
+    yield from head(
+        ["caution", "alone", "worst mechanisms, mean loss above α", "cells more than a point above", "removed at 0.05"]
+    )
+    problems = [one for one in found["problems"] if "neighbours" in one]
+    for key in problems[0]["neighbours"]:
+        both = np.array([one["neighbours"][key] for one in problems])  # problem, level, (kept, removed)
+        above = 1 - both[..., 0] - np.array(ALPHAS)
+        names = np.array([one["problem"][1] for one in problems])
+        means = {(name, alpha): above[names == name, k].mean() for name in set(names) for k, alpha in enumerate(ALPHAS)}
+        worst = sorted(means.items(), key=lambda item: -item[1])[:3]
+        shown = ", ".join(f"{name} at {alpha}: {100 * value:+.1f}" for (name, alpha), value in worst)
+        caution, alone = key.split()
+        used = (float(caution), float(alone)) == (found["caution"], found["alone"])
+        cells = [caution, alone, shown, f"{(above > NOTABLE).mean():.0%}", percent(both[:, 1, 1].mean())]
+        yield row([f"**{cell}**" if used else cell for cell in cells])
+
+
+def cleaned(found: Results) -> Iterator[str]:
+    """Yield the accuracy with original and with cleaned sets, and the paired difference with its 95 % interval."""
+    yield from head(["dataset", "cleaning in training", "models", "original sets", "cleaned sets", "difference"])
+    for key, scores in found["cleaned"].items():
+        name, cleaner, which = key.split(" | ")
+        if which == "original":
+            before, after = np.array(scores), np.array(found["cleaned"][f"{name} | {cleaner} | cleaned"])
+            gap = after - before
+            half = stats.t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5
+            shown = f"{100 * gap.mean():+.2f} ± {100 * half:.2f}"
+            yield row([name, cleaner, len(gap), percent(before.mean()), percent(after.mean()), shown])
+
+
+def permanent(found: Results) -> Iterator[str]:
+    """Yield the accuracy of permanent pruning, and the labels that it lost."""
+    yield from head(["dataset", "rule", "accuracy", "lost, estimated", "lost"])
+    for key, scores in found["permanent"].items():
+        name, rule = key.split(" | ")
+        estimated, actual = scores["estimated, actual"]
+        yield row([name, rule, percent(np.mean(scores["accuracy"])), percent(estimated), percent(actual)])
+
+
+def ensembles(found: Results) -> Iterator[str]:
+    """Yield the accuracy of several networks together."""
+    yield from head(["networks", *DATASETS])
+    names = list(dict.fromkeys(key.split(" | ")[1] for key in found["accuracy"]))
+    for what in names:
+        scores = [np.array(found["accuracy"].get(f"{name} | {what}", [np.nan])) for name in DATASETS]
+        yield row([what, *(f"{percent(one.mean())} ± {percent(one.std(ddof=1))}" for one in scores)])
+
+
+def draw(found: Results) -> None:
+    """Draw what rules keep against what they remove."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    shown = {"candidly": "C3", "risk budget alone": "C1", "best (the paper's)": "C0", "singletons": "C2", "worst": "C4"}
+    points = {"CLSP": "s", "POP's purge": "D", "cleanlab": "^"}
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, name in zip(axes, DATASETS, strict=True):
+        for rule, colour in shown.items():
+            curve = np.array([np.mean(found[f"{name} | {rule} | {alpha}"], 0) for alpha in ALPHAS])
+            ax.plot(100 * curve[:, 1], 100 * curve[:, 0], "o-", color=colour, label=rule, markersize=4)
+        for rule, marker in points.items():
+            kept, removed = np.mean(found[f"{name} | {rule} | None"], 0)
+            ax.plot(100 * removed, 100 * kept, marker, color="0.4", label=rule, markersize=6)
+        for alpha in ALPHAS:
+            ax.axhline(100 * (1 - alpha), color="0.8", linewidth=0.7, zorder=0)
+        ax.set(title=name, xlabel="wrong candidates removed (%)", ylim=(80, 100.5), xlim=(0, 100))
+    axes[0].set_ylabel("true labels kept (%)")
+    axes[1].legend(fontsize=8, loc="lower left")
+    with mpl.rc_context({"svg.hashsalt": "candidly"}):
+        figure.savefig(PLOT, metadata={"Date": None})
