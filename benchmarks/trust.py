@@ -42,7 +42,7 @@ SEEDS, INITS = range(5), 4
 NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k
 ALPHAS = (0.02, 0.05, 0.1, 0.2)
 CAUTIONS, SHARES = (0.0, 0.1, 0.15, 0.2), (0.05, 0.1, 0.15)
-CHOSEN_ON, CHECKED_ON = (0,), (20,)  # seeds of synthetic problems
+COMPARED_ON, CHECKED_ON = (0,), (20,)  # seeds of synthetic problems: with other constants too, and with the rule alone
 THETA = 0.04  # POP's last threshold
 
 Save = Callable[[dict[str, Any]], None]
@@ -51,7 +51,7 @@ Save = Callable[[dict[str, Any]], None]
 def synthetic_part(device: str, jobs: int, bases: Iterable[str], save: Save) -> None:
     """Clean synthetic problems by the default rule and by its neighbours, and audit them."""
     mechanisms = [one for some in synthetic.MECHANISMS.values() for one in some]
-    problems = [(b, m, s) for s in CHOSEN_ON + CHECKED_ON for b in bases for m in mechanisms]
+    problems = [(b, m, s) for s in COMPARED_ON + CHECKED_ON for b in bases for m in mechanisms]
     work = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     done = work(joblib.delayed(_clean_synthetic)(*problem, device) for problem in problems)
     rows = sorted(tqdm(done, "problems", total=len(problems)), key=lambda row: problems.index(tuple(row["problem"])))
@@ -70,7 +70,7 @@ def _clean_synthetic(base: str, mechanism: str, seed: int, device: str) -> dict[
     for level in report.levels:
         bounds = None if level.lost is None else list(level.lost)
         found["levels"].append([level.true_lost, level.true_removed, bounds])
-    if seed in CHOSEN_ON:
+    if seed in COMPARED_ON:
         found["neighbours"] = {}
         for caution in CAUTIONS:
             for alone in SHARES:

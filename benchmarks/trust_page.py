@@ -75,7 +75,7 @@ def audits(found: Results) -> Iterator[str]:
 
 
 def mechanisms(found: Results) -> Iterator[str]:
-    """Yield loss, removal and audit by mechanism, on the problems on which nothing was chosen."""
+    """Yield loss, removal and audit by mechanism, on the problems on which constants were not compared."""
     columns = ["mechanism", "excess", *(f"α = {alpha}" for alpha in ALPHAS), "audit holds", "width", "declined"]
     yield from head(columns)
     problems = [one for one in found["problems"] if "neighbours" not in one]
@@ -105,7 +105,7 @@ def _levels(problems: list[Results]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def choice(found: Results) -> Iterator[str]:
-    """Yield what other constants would have done on the problems on which they were chosen."""
+    """Yield what other constants would have done."""
     yield from head(
         ["caution", "alone", "worst mechanisms, mean loss above α", "cells more than a point above", "removed at 0.05"]
     )

@@ -184,9 +184,16 @@ def test_classes_that_cannot_be_trusted_are_named():
 
 def test_words_say_whether_candidates_look_alike():
     alike, plain = audited(*simulate(0, "alike", n=1000)[:2]), audited(*simulate(0, n=1000)[:2])
-    assert any("resemble the true label" in line for line in alike.words)
-    assert not any("resemble" in line for line in plain.words)
-    assert all(f"{one.error:.1%} of the rows" in one.words[0] for one in (alike, plain))
+    assert any("more candidates per row than chance explains" in line for line in alike.words)
+    assert not any("than chance explains" in line for line in plain.words)
+    assert all(f"{one.error:.1%} of the rows" in one.words[1] for one in (alike, plain))
+
+
+def test_words_say_how_many_rows_can_lose_a_label():
+    z, S, y = simulate(0, n=300)[:3]
+    S[:200] = torch.eye(S.shape[1]).bool()[y[:200]]
+    ambiguous = int((S.sum(1) > 1).sum())
+    assert audited(z, S).words[0].startswith(f"{ambiguous} of 300 rows have several candidates")
 
 
 def test_everything_is_json():

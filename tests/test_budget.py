@@ -340,3 +340,15 @@ def test_intervals_are_wider_than_chance_however_many_rows():
     value, low, high = rule.lost(*(part.repeat(many, 1) for part in (z, S, kept)))
     assert high / value >= 1.3
     assert low / value <= 0.7
+
+
+def test_unlabelled_rows_do_not_hide_look_alikes():
+    z, S, _ = simulate(0, "alike", n=1000)
+    more = 1.5 * torch.randn(2000, S.shape[1], generator=torch.Generator().manual_seed(1), dtype=z.dtype)
+    both, full = torch.cat([z, more]), torch.cat([S, torch.ones(2000, S.shape[1], dtype=torch.bool)])
+    alone, mixed = Budget.of(z, S), Budget.of(both, full)
+    assert mixed.excess == pytest.approx(alone.excess, rel=0.1)
+    assert mixed.cautious > 1.1 * mixed.temperature
+    nothing = Budget.of(more, torch.ones_like(more, dtype=torch.bool))
+    assert nothing.cautious == nothing.temperature
+    assert not nothing.inseparable.any()

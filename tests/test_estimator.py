@@ -1,3 +1,4 @@
+import copy
 import json
 import subprocess
 import sys
@@ -239,13 +240,37 @@ def test_audits_that_cannot_be_made(fitted, cleaned, tmp_path):
     for wrong in (0, 1, 5, "low", None):
         with pytest.raises(ValueError, match=r"alpha is .*; it must lie between 0 and 1"):
             cleaned.audit(alphas=[0.1, wrong])
-    with pytest.raises(ValueError, match="y_true has 2 entries for 150 rows; give one per row"):
+    with pytest.raises(ValueError, match="there are 150 rows but 2 true labels; give one per row"):
         cleaned.audit(["ant", "bee"])
+    with pytest.raises(ValueError, match="no true label is a class; the first is 'gnu', while classes are such as"):
+        cleaned.audit([None, *["gnu"] * 149])
+    with pytest.raises(ValueError, match="alphas has 121 levels; give at least one and fewer than 100"):
+        cleaned.findings(alphas=np.linspace(0.01, 0.5, 120))
     with pytest.raises(NotFittedError):
         cheap().audit()
     cleaned.save(tmp_path / "model")
     with pytest.raises(ValueError, match="a loaded model has no training rows to audit; fit one"):
         PartialLabelClassifier.load(tmp_path / "model").audit()
+
+
+def test_true_labels_may_come_in_many_forms(cleaned):
+    true = [None, *cleaned.transduction_[1:]]
+    wanted = cleaned.audit(true, [0.1])
+    assert wanted.levels[0].true_lost is not None
+    column = pd.Series(true, dtype="string")  # with pandas' NA
+    for form in (column, np.array(true, dtype=object)[:, None], pa.array(true)):
+        assert cleaned.audit(form, iter([0.1])) == wanted
+
+
+def test_findings_say_what_was_fitted_with(cleaned):
+    changed = copy.deepcopy(cleaned).set_params(alpha=0.2, lr=0.5)
+    assert changed.findings().settings == cleaned.findings().settings
+    assert changed.findings().words == cleaned.findings().words
+
+
+def test_weights_do_not_make_more_rows_to_compare_with(fitted):
+    heavy = cheap().fit(X, S, sample_weight=np.full(60, 3))
+    assert heavy.calibration_.counts.sum() == fitted.calibration_.counts.sum() == 60
 
 
 def test_weights_are_copies():

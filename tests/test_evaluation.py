@@ -109,10 +109,10 @@ def test_numbers_as_names():
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [
-        (TRUE[1:], {}, "X has 80 rows but y has 79; give each row its true label"),
-        ([["ant", "bee"], *TRUE[1:]], {}, r"y is \['ant', 'bee'\] in row 0; give one true label per row"),
+        (TRUE[1:], {}, "there are 80 rows but 79 true labels; give one per row"),
+        ([["ant", "bee"], *TRUE[1:]], {}, r"the true label of row 0 is \['ant', 'bee'\]; give one name per row"),
         (TRUE, {"alphas": [0.1, 1]}, "alpha is 1; it must lie between 0 and 1"),
-        (TRUE, {"alphas": []}, "alphas is empty; give levels"),
+        (TRUE, {"alphas": []}, "alphas has 0 levels; give at least one"),
         (TRUE, {"candidate": "true"}, "candidate is 'true'; use one of"),
     ],
 )

@@ -7,16 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from candidly import conformal, metrics
-from candidly.budget import NORMAL, Budget, Estimate
+from candidly import conformal
+from candidly.budget import NORMAL, Budget, Estimate, count_together, estimate_lost
+from candidly.findings import NOISY
 
 __all__ = ["ALPHAS", "Audit", "Doubt", "Level", "Pair", "audit"]
 
 ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-NOISY, TOO_NOISY = (
-    0.04,
-    0.08,
-)  # share of rows whose true label is missing that is worth a word, and that spoils estimates
+TOO_NOISY = 0.08  # share of rows whose true label is missing that spoils estimates
 FEW_OF_CLASS = 20
 
 
@@ -139,11 +137,17 @@ def audit(
     """
     missing = estimate_missing(log_p, S)
     declined = _decline(missing)
-    levels = tuple(_level(log_p, S, budget, alpha, declined, y) for alpha in sorted(alphas))
-    q = conformal.candidate_probabilities(log_p, S, budget.temperature).double()
-    classes, pairs = _doubt(q), _pairs(q, S, budget.inseparable)
-    words = tuple(_words(budget, missing, classes, pairs))
-    return Audit(levels, missing, budget.error, budget.excess, classes, pairs, words)
+    fitted, cautious = (conformal.candidate_probabilities(log_p, S, T) for T in (budget.temperature, budget.cautious))
+    alphas = sorted(alphas)
+    kept = budget.keep_each(cautious, S, alphas)
+    levels = []
+    for alpha, stay in zip(alphas, kept, strict=True):
+        removed = S & ~stay
+        lost = None if declined else estimate_lost(fitted, cautious, removed)
+        levels.append(_level(alpha, S, removed, lost, declined, y))
+    classes, pairs = _doubt(fitted), _pairs(fitted, S, budget.inseparable)
+    words = tuple(_words(budget, S, missing, classes, pairs))
+    return Audit(tuple(levels), missing, budget.error, budget.excess, classes, pairs, words)
 
 
 def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
@@ -154,13 +158,14 @@ def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
     estimate tells noisy sets from clean ones, not how noisy they are: it is as a rule half as large again as the truth,
     or twice as large, and with few rows of classes that are hard to tell apart it may see nothing.
     """
-    chance = S.double().mean(-1)
     shares = torch.arange(0, 0.501, 0.01, dtype=torch.float64)
-    profile = torch.full_like(shares, -torch.inf)
-    for T in (10 ** (k / 24) for k in range(25)):
-        inside = (log_p.double() / T).softmax(-1).masked_fill(~S, 0).sum(-1)
-        fits = [((1 - share) * inside + share * chance).clamp_min(1e-300).log().sum() for share in shares.tolist()]
-        profile = torch.maximum(profile, torch.stack(fits))
+    temperatures = [10 ** (k / 24) for k in range(25)]
+    fits = torch.zeros(len(shares), len(temperatures), dtype=torch.float64)
+    for odds, (s,) in zip(conformal.candidate_log_odds(log_p, S, temperatures), conformal.blocks(S), strict=True):
+        inside, chance = odds.sigmoid_(), s.double().mean(-1)
+        for share, fit in zip(shares.tolist(), fits, strict=True):
+            fit += inside.lerp(chance, share).clamp_min_(1e-300).log_().sum(-1).cpu()
+    profile = fits.amax(1)
     within = shares[profile >= profile.max() - NORMAL**2 / 2]
     best = shares[profile >= profile.max() - 1e-6]  # of those that fit alike, as where all classes are candidates
     return Estimate(float(best[0]), float(within[0]), float(within[-1]))
@@ -175,33 +180,33 @@ def _decline(missing: Estimate) -> str | None:
     return None
 
 
-def _level(log_p: Tensor, S: Tensor, budget: Budget, alpha: float, declined: str | None, y: Tensor | None) -> Level:
-    kept = budget.keep(log_p, S, alpha)
-    gone, wrong = int((S & ~kept).sum()), int(S.sum()) - len(S)
-    lost = removed = None
-    if declined is None:
-        lost = budget.lost(log_p, S, kept)
+def _level(
+    alpha: float, S: Tensor, removed: Tensor, lost: Estimate | None, declined: str | None, y: Tensor | None
+) -> Level:
+    gone, wrong, right = int(removed.count_nonzero()), int(S.count_nonzero()) - len(S), None
+    if lost is not None:
         shares = [min(max((gone - share * len(S)) / max(wrong, 1), 0.0), 1.0) for share in lost]
-        removed = Estimate(shares[0], shares[2], shares[1])
-    true_lost, true_removed = _truth(S, kept, y)
-    return Level(alpha, lost, removed, gone, declined, true_lost, true_removed)
+        right = Estimate(shares[0], shares[2], shares[1])
+    true_lost, true_removed = _truth(S, removed, y)
+    return Level(alpha, lost, right, gone, declined, true_lost, true_removed)
 
 
-def _truth(S: Tensor, kept: Tensor, y: Tensor | None) -> tuple[float | None, float | None]:
+def _truth(S: Tensor, removed: Tensor, y: Tensor | None) -> tuple[float | None, float | None]:
     """Return the share of rows that lose their true label, and that of wrong candidates that go, of rows that tell."""
     if y is None:
         return None, None
-    rows = (y >= 0) & S.gather(1, y.clamp_min(0)[:, None])[:, 0]
+    label = y.clamp_min(0)[:, None]
+    rows = (y >= 0) & S.gather(1, label)[:, 0]
     if not rows.any():
         return None, None
-    S, kept, y = S[rows], kept[rows], y[rows]
-    wrong = S & ~torch.nn.functional.one_hot(y, S.shape[1]).bool()
-    return float(metrics.pruning_error(S, kept, y)), int((wrong & ~kept).sum()) / max(int(wrong.sum()), 1)
+    lost, n = int((removed.gather(1, label)[:, 0] & rows).sum()), int(rows.sum())
+    gone, candidates = (int((sets & rows[:, None]).count_nonzero()) for sets in (removed, S))
+    return lost / n, (gone - lost) / max(candidates - n, 1)
 
 
 def _doubt(q: Tensor) -> tuple[Doubt, ...]:
-    rows, top = q.sum(0), q.argmax(-1)
-    hidden = torch.stack([q[top != k, k].sum() for k in range(q.shape[1])])
+    rows, (highest, top) = q.sum(0, dtype=torch.float64), q.max(-1)
+    hidden = rows - top.bincount(highest.double(), len(rows))
     found = []
     for k, (total, behind) in enumerate(zip(rows.tolist(), hidden.tolist(), strict=True)):
         if total < FEW_OF_CLASS:
@@ -212,36 +217,41 @@ def _doubt(q: Tensor) -> tuple[Doubt, ...]:
 
 
 def _pairs(q: Tensor, S: Tensor, inseparable: Tensor) -> tuple[Pair, ...]:
+    if not inseparable.any():
+        return ()
+    both = count_together(q, S)
+    without = (q.sum(0, dtype=torch.float64)[:, None] - both).clamp_min(0)  # rounding may leave less than nothing
     found = []
     for j, k in inseparable.triu().nonzero().tolist():
-        both = S[:, j] & S[:, k]
-        rows = float(q[both][:, [j, k]].sum())
-        apart = min(float(q[S[:, a] & ~S[:, b], a].sum()) for a, b in ((j, k), (k, j)))
-        found.append(Pair((j, k), rows, f"one of them is likely in about {apart:.0f} rows without the other"))
+        apart = float(torch.minimum(without[j, k], without[k, j]))
+        why = f"one of them is likely in about {apart:.0f} rows without the other"
+        found.append(Pair((j, k), float(both[j, k] + both[k, j]), why))
     return tuple(sorted(found, key=lambda pair: -pair.rows))
 
 
-def _words(budget: Budget, missing: Estimate, classes: Sequence[Doubt], pairs: Sequence[Pair]) -> list[str]:
+def _words(budget: Budget, S: Tensor, missing: Estimate, classes: Sequence[Doubt], pairs: Sequence[Pair]) -> list[str]:
+    ambiguous = int((S.sum(-1) > 1).sum())
     words = [
+        f"{ambiguous} of {len(S)} rows have several candidates. Only these can lose one, but shares are of all rows.",
         f"The most likely candidate of about {budget.error:.1%} of the rows is wrong, if wrong candidates are drawn "
-        "without regard to the features."
+        "without regard to the features.",
     ]
     if budget.cautious > budget.temperature:
         words.append(
-            f"They are not: {budget.excess:.2f} candidates per row are there because they resemble the true label. "
-            "Probabilities are tempered for it, fewer candidates go, and the intervals are wide."
+            f"They seem not to be: {budget.excess:.2f} more candidates per row than chance explains are among likely "
+            "classes. Probabilities are tempered for it, fewer candidates go, and intervals are wide."
         )
     if missing.low > NOISY:
         words.append(
-            f"Candidate sets look noisy: in {missing.low:.0%} to {missing.high:.0%} of the rows "
-            "the true label seems to be no candidate. What is missing cannot be kept."
+            f"Candidate sets look noisy: in {missing.low:.0%} to {missing.high:.0%} of the rows, as a rule too high an "
+            "estimate, the true label seems to be no candidate. What is missing cannot be kept."
         )
     if pairs:
         several = "pairs" if len(pairs) > 1 else "pair"
         words.append(f"{len(pairs)} {several} of classes cannot be told apart; neither is removed for the other.")
     if classes:
-        several = "classes have" if len(classes) > 1 else "class has"
-        words.append(f"{len(classes)} {several} too few rows, or too few that look like it, to be trusted.")
+        several = "classes" if len(classes) > 1 else "class"
+        words.append(f"{len(classes)} {several} cannot be trusted: too few rows, or too few that look like the class.")
     return words
 
 

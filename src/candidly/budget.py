@@ -10,6 +10,7 @@ this rests on.
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,8 +28,8 @@ FEW = 100  # with fewer rows there is no rule
 SLACK = 0.3  # relative error that the estimated losses may have, beside chance
 NORMAL = 1.6448536269514722  # a standard normal lies within ± this with probability 90 %
 _HOTTEST = 100.0  # no temperature above this is looked for: candidates of a row are then about equally likely
-_MOST = 2**23  # values to sort for a quantile
-_ROWS = 2**16  # to compute at a time
+_MOST = 2**23  # values to take a quantile of
+_ROWS = 2**14  # to compute at a time
 
 
 class Estimate(NamedTuple):
@@ -81,12 +82,20 @@ class Budget:
 
     @classmethod
     def of(cls, log_p: Tensor, S: Tensor, caution: float = CAUTION, alone: float = ALONE) -> "Budget":
-        """Fit to log-probabilities (N, C) of rows that did not train, and to their candidates."""
+        """Fit to log-probabilities (N, C) of rows that did not train, and to their candidates.
+
+        Rows with all classes are unlabelled: what candidates have in common with the features shows in the others.
+        """
         temperature = conformal.fit_temperature(log_p, S)
-        error, excess = expected_error(log_p, S, temperature), excess_membership(log_p, S, temperature)
-        target = error + caution * max(excess - error, 0.0)
+        error, told = expected_error(log_p, S, temperature), ~S.all(-1)
+        if not told.any():
+            return cls(temperature, temperature, error, 0.0, S.new_zeros(S.shape[1], S.shape[1]))
+        if not told.all():
+            log_p, S = log_p[told], S[told]
+        excess, own = excess_membership(log_p, S, temperature), expected_error(log_p, S, temperature)
+        cautious = raise_temperature(log_p, S, temperature, own + caution * max(excess - own, 0.0))
         inseparable = find_inseparable(conformal.candidate_probabilities(log_p, S, temperature), S, alone)
-        return cls(temperature, raise_temperature(log_p, S, temperature, target), error, excess, inseparable)
+        return cls(temperature, cautious, error, excess, inseparable)
 
     def probabilities(self, log_p: Tensor, S: Tensor) -> Tensor:
         """Return the cautious probability that each candidate is the true label, (N, C)."""
@@ -94,22 +103,29 @@ class Budget:
 
     def keep(self, log_p: Tensor, S: Tensor, alpha: float) -> Tensor:
         """Return the candidates that stay at level `alpha`; never an empty row."""
-        q = self.probabilities(log_p, S)
-        return conformal.risk_budget(q, S, alpha, by_class=True, protected=self.inseparable[q.argmax(-1)])
+        return next(self.keep_each(self.probabilities(log_p, S), S, [alpha]))
+
+    def keep_each(self, q: Tensor, S: Tensor, alphas: Sequence[float]) -> Iterator[Tensor]:
+        """Yield the candidates that stay at each level, given their cautious probabilities."""
+        return conformal.risk_budgets(q, S, alphas, by_class=True, protected=self.inseparable[q.argmax(-1)])
 
     def lost(self, log_p: Tensor, S: Tensor, kept: Tensor) -> Estimate:
         """Estimate the share of rows whose true label is a candidate that was not kept."""
-        removed, n = S & ~kept, len(S)
-        shares = [
-            float(conformal.candidate_probabilities(log_p, S, T)[removed].double().sum()) / n
-            for T in (self.temperature, self.cautious)
-        ]
-        low, high = sorted(min(share, 1.0) for share in shares)  # a row's probabilities may add up to a little more
-        return Estimate(
-            math.sqrt(low * high),
-            max(low * (1 - SLACK) - NORMAL * math.sqrt(low * (1 - low) / n), 0.0),
-            min(high * (1 + SLACK) + NORMAL * math.sqrt(high * (1 - high) / n), 1.0),
-        )
+        fitted, cautious = (conformal.candidate_probabilities(log_p, S, T) for T in (self.temperature, self.cautious))
+        return estimate_lost(fitted, cautious, S & ~kept)
+
+
+def estimate_lost(fitted: Tensor, cautious: Tensor, removed: Tensor) -> Estimate:
+    """Estimate the share of rows whose true label is among the removed, from probabilities at both temperatures."""
+    n, sums = len(removed), [0.0, 0.0]
+    for *parts, gone in conformal.blocks(fitted, cautious, removed):
+        sums = [total + float(q[gone].sum(dtype=torch.float64)) for total, q in zip(sums, parts, strict=True)]
+    low, high = sorted(min(total / n, 1.0) for total in sums)  # a row's probabilities may add up to a little more
+    return Estimate(
+        math.sqrt(low * high),
+        max(low * (1 - SLACK) - NORMAL * math.sqrt(low * (1 - low) / n), 0.0),
+        min(high * (1 + SLACK) + NORMAL * math.sqrt(high * (1 - high) / n), 1.0),
+    )
 
 
 def expected_error(log_p: Tensor, S: Tensor, temperature: float) -> float:
@@ -121,9 +137,22 @@ def expected_error(log_p: Tensor, S: Tensor, temperature: float) -> float:
     >>> round(expected_error(p.log(), S, 1.0), 3)
     0.125
     """
-    blocks = zip(log_p.split(_ROWS), S.split(_ROWS), strict=True)
-    sure = sum(float(conformal.candidate_probabilities(z.double(), s, temperature).amax(-1).sum()) for z, s in blocks)
-    return 1 - sure / len(S)
+    return _error(_gaps(log_p, S), temperature) / len(S)
+
+
+def _gaps(log_p: Tensor, S: Tensor) -> list[Tensor]:
+    """Return how far candidates lie below the row's most likely one, (k, n) for blocks of n rows with k ≥ 2 of them."""
+    count, found = S.sum(-1), []
+    for k in count[count > 1].unique().tolist():
+        for rows in (count == k).nonzero()[:, 0].split(_ROWS):
+            z = log_p[rows][S[rows]].view(-1, k).T.double().contiguous()
+            found.append(z - z.amax(0))
+    return found
+
+
+def _error(gaps: list[Tensor], temperature: float) -> float:
+    """Return the expected number of rows whose most likely candidate is wrong."""
+    return sum(float((1 - 1 / (block / temperature).exp_().sum(0)).sum()) for block in gaps)
 
 
 def excess_membership(log_p: Tensor, S: Tensor, temperature: float, low: float = LOW) -> float:
@@ -141,33 +170,55 @@ def excess_membership(log_p: Tensor, S: Tensor, temperature: float, low: float =
     label it is positive, and often larger than `expected_error` by many times. It is smaller where true labels are
     missing. The rows must not have trained.
     """
-    p = (log_p.double() / temperature).softmax(-1)
-    inside = (p * S).sum(-1, keepdim=True)
-    share = p / torch.where(S, inside, inside + p).clamp_min(torch.finfo(p.dtype).tiny)
-    top, C = p.masked_fill(~S, -1).argmax(-1), S.shape[1]
+    C = S.shape[1]
     if C == 1:
         return 0.0  # nothing but the most likely candidate can be one
-    other = torch.arange(C, device=S.device) != top[:, None]
-    limit = _quantile(share[other], low)
-    total, member = p.new_zeros(2, C, C), p.new_zeros(2, C, C)
-    for k in range(C):  # pairs of unlikely and of likely classes, by the row's most likely candidate
-        for part, rows in enumerate((share[:, k] < limit, share[:, k] >= limit)):
-            rows = rows & other[:, k]
-            total[part, :, k] = top[rows].bincount(minlength=C)
-            member[part, :, k] = top[rows].bincount(S[rows, k].double(), C)
+    limit = _limit(log_p, S, temperature, low)
+    total, member = (torch.zeros(2, C * C, dtype=torch.float64, device=S.device) for _ in range(2))
+    for z, s in conformal.blocks(log_p, S):
+        share, top = _shares(z, s, temperature)
+        pair = top[:, None] * C + torch.arange(C, device=S.device)  # by the row's most likely candidate
+        for part, chosen in enumerate((share < limit, share >= limit)):  # pairs of unlikely and of likely classes
+            total[part] += pair[chosen].bincount(minlength=C * C)
+            member[part] += pair[chosen & s].bincount(minlength=C * C)
+    total, member = total.view(2, C, C), member.view(2, C, C)
     d = _shrink(member[0], total[0])
     mean = float((total[1] * d).sum() / total[1].sum().clamp_min(1))
     return float((member[1] - total[1] * d).sum()) / (1 - min(mean, 0.9)) / len(S)
 
 
+def _shares(log_p: Tensor, S: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return what each class has of it and the row's other candidates, NaN for the most likely one, and that class."""
+    p = (log_p.double() / temperature).softmax(-1)
+    inside = (p * S).sum(-1, keepdim=True)
+    share = p / torch.where(S, inside, inside + p).clamp_min(torch.finfo(p.dtype).tiny)
+    top = p.masked_fill(~S, -1).argmax(-1)
+    return share.scatter_(1, top[:, None], torch.nan), top
+
+
+def _limit(log_p: Tensor, S: Tensor, temperature: float, low: float) -> Tensor:
+    """Return a quantile of the shares, that of every s-th one where there are very many."""
+    N, C = S.shape
+    step, done, some = 1 + N * (C - 1) // _MOST, 0, []
+    for z, s in conformal.blocks(log_p, S):
+        share, top = _shares(z, s, temperature)
+        pair = torch.arange(-done % step, len(s) * (C - 1), step, device=S.device)
+        row, k = pair // (C - 1), pair % (C - 1)
+        some.append(share[row, k + (k >= top[row])])  # all classes but the most likely candidate
+        done += len(s) * (C - 1)
+    values = torch.cat(some)
+    return values.kthvalue(int(low * (len(values) - 1)) + 1).values
+
+
 def raise_temperature(log_p: Tensor, S: Tensor, temperature: float, error: float) -> float:
     """Return the smallest T, from `temperature` to 100, at which `expected_error` is at least `error`."""
-    if expected_error(log_p, S, temperature) >= error:
+    gaps = _gaps(log_p, S)
+    if _error(gaps, temperature) / len(S) >= error:
         return temperature
     low, high = math.log(temperature), math.log(_HOTTEST)
     for _ in range(30):
         middle = (low + high) / 2
-        if expected_error(log_p, S, math.exp(middle)) < error:
+        if _error(gaps, math.exp(middle)) / len(S) < error:
             low = middle
         else:
             high = middle
@@ -189,16 +240,23 @@ def find_inseparable(q: Tensor, S: Tensor, alone: float = ALONE) -> Tensor:
     >>> find_inseparable(S / S.sum(1, keepdim=True), S)[0]
     tensor([False,  True, False])
     """
-    q, member, n = q.double(), S.double(), len(S)
-    both = q.T @ member
-    without = q.sum(0)[:, None] - both
+    n, both = len(S), count_together(q, S)
+    without = q.sum(0, dtype=torch.float64)[:, None] - both
     likely, apart = both + both.T, torch.minimum(without, without.T)
-    top = torch.nn.functional.one_hot(q.argmax(-1), S.shape[1]).double()
-    rows, together = top.sum(0), top.T @ member  # by the most likely candidate
+    top = torch.zeros_like(S).scatter_(1, q.argmax(-1, keepdim=True), True)
+    rows, together = top.sum(0), count_together(top, S)  # by the most likely candidate
     elsewhere, others = together.sum(0) - together - together.diagonal(), n - rows[:, None] - rows
     odds = _odds(together, rows[:, None]) / _odds(elsewhere, others)
     found = (likely >= max(8.0, n / 100)) & (apart < alone * (apart + likely)) & (torch.maximum(odds, odds.T) >= ODDS)
     return found.fill_diagonal_(False)
+
+
+def count_together(q: Tensor, S: Tensor) -> Tensor:
+    """Sum q of the first class over the rows where the second is a candidate, for all pairs of classes, (C, C)."""
+    total = torch.zeros(S.shape[1], S.shape[1], dtype=torch.float64, device=S.device)
+    for part, s in conformal.blocks(q, S):
+        total.addmm_(part.double().T, s.double())
+    return total
 
 
 def _odds(count: Tensor, total: Tensor) -> Tensor:
@@ -210,9 +268,3 @@ def _shrink(member: Tensor, total: Tensor, rows: float = 5.0) -> Tensor:
     share = member.sum() / total.sum().clamp_min(1)
     by_class = (member.sum(0) + rows * share) / (total.sum(0) + rows)
     return (member + rows * by_class) / (total + rows)
-
-
-def _quantile(values: Tensor, share: float) -> Tensor:
-    """Return a quantile, that of every s-th value where there are very many."""
-    some = values[:: 1 + len(values) // _MOST]
-    return some.sort().values[int(share * (len(some) - 1))]

@@ -5,7 +5,7 @@ They also say how often predictions are wrong, as far as candidates can tell.
 
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from candidly import conformal, metrics
+from candidly.findings import MOST_LEVELS
 
 Kind = Literal["split", "cv+", "averaged"]
 Score = Literal["lac", "aps"]
@@ -208,6 +209,22 @@ def check_share(name: str, value: Any) -> None:
     """
     if not isinstance(value, int | float | np.number) or not 0 < value < 1:
         raise ValueError(f"{name} is {value!r}; it must lie between 0 and 1")
+
+
+def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
+    """Return levels as rising numbers, each once, or refuse them.
+
+    Examples
+    --------
+    >>> read_levels([0.1, 0.05, 0.1])
+    (0.05, 0.1)
+    """
+    levels = list(alphas)
+    for alpha in levels:
+        check_share("alpha", alpha)
+    if not 0 < len(levels) < MOST_LEVELS:
+        raise ValueError(f"alphas has {len(levels)} levels; give at least one and fewer than {MOST_LEVELS}")
+    return tuple(sorted({float(alpha) for alpha in levels}))
 
 
 def uniforms(X: NDArray[Any], seed: int) -> Tensor:

@@ -8,12 +8,12 @@ calibration with candidate sets see also A. Javanmardi et al., *Conformal Predic
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-_ROWS = 2**16  # to compute at a time
+_VALUES, _ROWS = 2**16, 2**10  # to compute at a time: so many values, or so many rows if that is more
 
 
 def best(p: Tensor, S: Tensor) -> Tensor:
@@ -230,6 +230,12 @@ def log(p: Tensor) -> Tensor:
     return p.clamp_min(torch.finfo(p.dtype).tiny).log()
 
 
+def blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Split matrices of one shape into blocks of rows; unless there are very many classes, they fit a cache."""
+    rows = max(_VALUES // tensors[0].shape[1], _ROWS)
+    return zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+
+
 def candidate_probabilities(log_p: Tensor, S: Tensor, temperature: float) -> Tensor:
     """Return how likely each candidate is the true label, given that one of them is: ``q = norm_S(softmax(z/T))``.
 
@@ -241,7 +247,36 @@ def candidate_probabilities(log_p: Tensor, S: Tensor, temperature: float) -> Ten
     >>> candidate_probabilities(log_p, S, 1.0)
     tensor([[0.6667, 0.3333, 0.0000]])
     """
-    return (log_p / temperature).masked_fill(~S, -torch.inf).softmax(-1)
+    q = log_p / temperature
+    for part, s in blocks(q, S):  # in place: there may be room for few matrices of this size
+        part.copy_(part.masked_fill(~s, -torch.inf).softmax(-1))
+    return q
+
+
+def candidate_log_odds(log_p: Tensor, S: Tensor, temperatures: Sequence[float]) -> Iterator[Tensor]:
+    """Yield, by `blocks` of n rows, ``log Σ_{j∈S} exp(z_j/T) − log Σ_{j∉S} exp(z_j/T)`` in float64, (temperatures, n).
+
+    It is the log-odds that softmax(z/T) gives to the candidates, +inf where all classes are candidates.
+
+    Examples
+    --------
+    >>> log_p, S = torch.tensor([[0.6, 0.2, 0.2]]).log(), torch.tensor([[True, True, False]])
+    >>> [odds] = candidate_log_odds(log_p, S, [1.0])
+    >>> odds.exp()
+    tensor([[4.0000]], dtype=torch.float64)
+    """
+    lowest = torch.finfo(torch.float64).min
+    for z, s in blocks(log_p, S):
+        z, s = z.T.double().contiguous(), s.T.contiguous()  # sums over the first axis are fast, also of few classes
+        candidates, others = z.masked_fill(~s, -torch.inf), z.masked_fill(s, -torch.inf)
+        inner, outer = candidates.amax(0).clamp_min_(lowest), others.amax(0).clamp_min_(lowest)
+        z = torch.maximum(candidates.sub_(inner), others.sub_(outer))  # the largest term of each sum is 1
+        member, odds = s.double(), z.new_empty(len(temperatures), z.shape[1])
+        for T, row in zip(temperatures, odds, strict=True):
+            terms = (z * (1 / T)).exp_()
+            total, inside = terms.sum(0), terms.mul_(member).sum(0)
+            torch.sub((inner - outer) / T, (total / inside - 1).log_(), out=row)
+        yield odds
 
 
 def fit_temperature(log_p: Tensor, S: Tensor) -> float:
@@ -259,17 +294,16 @@ def fit_temperature(log_p: Tensor, S: Tensor) -> float:
     tensor([0.6667, 0.3333])
     """
 
-    def loss(scale: float) -> float:
-        total = 0.0
-        for z, s in zip(log_p.split(_ROWS), S.split(_ROWS), strict=True):
-            z = z.double() / math.exp(scale)
-            total -= float((z.masked_fill(~s, -torch.inf).logsumexp(-1) - z.logsumexp(-1)).sum())
-        return total
+    def losses(scales: Sequence[float]) -> list[float]:
+        odds = candidate_log_odds(log_p, S, [math.exp(scale) for scale in scales])
+        total = sum(torch.logaddexp(-block, block.new_zeros(())).sum(-1) for block in odds)
+        return torch.as_tensor(total).tolist()
 
     hottest = math.log(10)
     step = hottest / 24  # the likelihood may have several peaks
-    middle = min(range(25), key=lambda k: loss(k * step)) * step
-    return math.exp(_minimise(loss, max(middle - step, 0.0), min(middle + step, hottest)))
+    tried = losses([k * step for k in range(25)])
+    middle = tried.index(min(tried)) * step
+    return math.exp(_minimise(lambda scale: losses([scale])[0], max(middle - step, 0.0), min(middle + step, hottest)))
 
 
 def risk_budget(
@@ -291,29 +325,52 @@ def risk_budget(
     tensor([[1, 0, 0],
             [1, 0, 1]])
     """
-    may_go = S & (q < q.masked_fill(~S, -1).amax(-1, keepdim=True))
+    return next(risk_budgets(q, S, [alpha], by_class=by_class, protected=protected))
+
+
+def risk_budgets(
+    q: Tensor, S: Tensor, alphas: Sequence[float], *, by_class: bool = False, protected: Tensor | None = None
+) -> Iterator[Tensor]:
+    """Yield what `risk_budget` keeps at each level; what may go is sorted once."""
+    may_go = torch.empty_like(S)
+    for part, q_part, s in blocks(may_go, q, S):
+        torch.logical_and(s, q_part < q_part.masked_fill(~s, -1).amax(-1, keepdim=True), out=part)
     if protected is not None:
         may_go &= ~protected
-    if not by_class:
-        return S & ~(may_go & (q.double() <= _spend(q[may_go], alpha * len(S))))
-    columns = zip(q.T, may_go.T, strict=True)
-    limits = [_spend(column[rows], alpha * float(column.double().sum())) for column, rows in columns]
-    return S & ~(may_go & (q.double() <= torch.stack(limits)))
+    levels = torch.tensor(alphas, dtype=torch.float64, device=q.device)
+    if by_class:
+        sums = q.sum(0, dtype=torch.float64)
+        columns = zip(q.T, may_go.T, sums, strict=True)
+        limits = torch.stack([_spend(column[rows], levels * total) for column, rows, total in columns], 1)
+    else:
+        limits = _spend(q[may_go], levels * len(S))[:, None]
+    for limit in limits:
+        yield S & ~(may_go & (q <= limit))
 
 
-def _spend(values: Tensor, amount: float) -> Tensor:
-    """Return the largest value such that it and all smaller ones add up to no more than the amount; -1 if none does."""
-    value, count = values.double().unique(return_counts=True)
-    fits = (value * count).cumsum(0) <= amount * (1 + 1e-9)  # sums depend on their order
-    return torch.cat([value.new_full((1,), -1), value[fits]])[-1]
+def _spend(values: Tensor, amounts: Tensor) -> Tensor:
+    """Return, per amount, the largest value that adds up with all smaller or equal ones to no more; -1 if none does."""
+    values = values.sort().values
+    last = torch.cat([values[1:] != values[:-1], values.new_ones(len(values[:1]), dtype=torch.bool)])  # of equal ones
+    spent = values.cumsum(0, dtype=torch.float64)[last]
+    fits = torch.searchsorted(spent, amounts * (1 + 1e-9), right=True)  # sums depend on their order
+    return torch.cat([values.new_full((1,), -1), values[last]])[fits]
 
 
 def _minimise(loss: Callable[[float], float], low: float, high: float) -> float:
     """Return the place of the smallest loss between two places, by golden sections."""
     golden = (math.sqrt(5) - 1) / 2
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = loss(left), loss(right)
     while high - low > 1e-4:
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        low, high = (low, right) if loss(left) < loss(right) else (left, high)
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = loss(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = loss(right)
     return (low + high) / 2
 
 

@@ -93,8 +93,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     budget_ : Budget or None
         What held-out rows say about such probabilities (`candidly.budget.Budget`); None if there are fewer than 100.
     history_ : dict of ndarray, shape (epochs, networks)
-        The record of every epoch: loss, mean_candidates, share_changed and, where they exist, covering_rate, alpha and
-        threshold.
+        The record of every epoch: loss, mean_candidates, share_changed and, where they exist, covering_rate, alpha,
+        threshold and estimated_lost.
     risk_curve_ : dict of ndarray, shape (points,)
         By falling confidence ("threshold"), the share of held-out rows that have it ("coverage") and an estimate of how
         many of them are errors ("risk"), which `predict` with `max_risk` goes by.
@@ -198,7 +198,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.history_ = dict(self.model_.history)
         self.n_iter_ = len(self.history_["loss"])
         self._score_rows(encoded, S, plan, int(seeds[3].generate_state(1)[0]))
-        self._seconds = time.monotonic() - begun
+        self._seconds, self._fitted = time.monotonic() - begun, self.get_params(deep=False)
         return self
 
     def _note_features(self, features: Features) -> None:
@@ -211,14 +211,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _score_rows(self, X: NDArray[Any], S: Candidates, plan: Plan, seed: int) -> None:
         """Score every row with networks that did not train on it, if there are such, and clean its candidates."""
         p = crossfit.out_of_fold(self.model_, X, plan, bool(self.verbose))
-        index, held_in, tested = (torch.from_numpy(rows) for rows in (plan.index, plan.fold, plan.tested()))
-        sets = torch.from_numpy(S.matrix.copy())
+        tested, sets = torch.from_numpy(plan.tested()), torch.from_numpy(S.matrix.copy())
         log_p, kept = conformal.log(p), sets.clone()
         self.budget_ = Budget.of(log_p[tested], sets[tested]) if len(tested) >= FEW else None
         if self.budget_ is not None:
             kept[tested] = self.budget_.keep(log_p[tested], sets[tested], float(self.alpha))
         T = 1.0 if self.budget_ is None else self.budget_.cautious
-        self.calibration_ = Calibration.of(X[plan.index], p[index], sets[index], held_in, plan.folds, seed, T)
+        fold = torch.from_numpy(plan.row_fold)[tested]
+        self.calibration_ = Calibration.of(X[tested], p[tested], sets[tested], fold, plan.folds, seed, T)
         confidence, best = p.masked_fill(~sets, -1).max(1)
         self.candidate_proba_ = conformal.candidate_probabilities(log_p, sets, T).numpy()
         self.candidates_ = Candidates(kept.numpy(), S.classes)
@@ -288,9 +288,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
         Notes
         -----
-        `predict_set` keeps the classes with a p-value above α. Let training and new rows be exchangeable and every true
-        label be a candidate. If every held-out row has one candidate, or with "worst", whose sets are large, or with
-        "singletons" if rows with one candidate are exchangeable with all, a set holds the true label with probability
+        `predict_set` keeps the classes with a p-value above α. Let training and new rows be exchangeable, hardly any of
+        them have equal features (such rows are held out together), and every true label be a candidate. If every
+        held-out row has one candidate, or with "worst", whose sets are large, or with "singletons" if rows with one
+        candidate are exchangeable with all, a set holds the true label with probability
 
         - at least 1 − α with "split" (V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random World*,
           2005; H. Papadopoulos et al., ECML 2002),

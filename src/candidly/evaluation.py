@@ -6,19 +6,17 @@
 import dataclasses
 import io
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from candidly import metrics, store
+from candidly import metrics, store, targets
 from candidly.bench.diagram import FORMATS, SETTINGS
-from candidly.calibration import KINDS, SCORES, Candidate, Rule, check_share
+from candidly.calibration import KINDS, SCORES, Candidate, Rule, read_levels
 from candidly.estimator import PartialLabelClassifier
 
 if TYPE_CHECKING:
@@ -138,14 +136,12 @@ def evaluate(
     >>> found.accuracy, found.sets[0].kind, found.sets[0].score
     (1.0, 'split', 'lac')
     """
-    for alpha in alphas:
-        check_share("alpha", alpha)
-    levels = tuple(sorted(float(alpha) for alpha in alphas))
-    if not levels:
-        raise ValueError("alphas is empty; give levels between 0 and 1")
+    levels = read_levels(alphas)
     rules = [Rule(kind, score, candidate, smooth) for kind in KINDS for score in SCORES]
     p_values = estimator._p_values(X, rules)
-    labels, known = _read_labels(y, estimator.classes_.tolist(), len(p_values[0]))
+    labels, known = targets.number(y, estimator.classes_.tolist(), len(p_values[0]))
+    if not known.any():
+        raise ValueError(f"none of {len(known)} rows has a true label; give some")
     true = torch.from_numpy(labels[known])
     top, best = torch.from_numpy(estimator.predict_proba(X)[known]).max(-1)
     wrong = (best != true).double()
@@ -236,22 +232,6 @@ def _finish(axes: "Axes", title: str, x: str, y: str) -> None:
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(color="0.9")
     axes.legend(frameon=False)
-
-
-def _read_labels(y: Any, classes: Sequence[Any], rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the column of each row's true label, -1 where it is no class, and the rows that have one."""
-    names = y.to_pylist() if hasattr(y, "to_pylist") else list(y)
-    if len(names) != rows:
-        raise ValueError(f"X has {rows} rows but y has {len(names)}; give each row its true label")
-    names = [name.item() if isinstance(name, np.generic) else name for name in names]
-    wrong = next((i for i, name in enumerate(names) if not isinstance(name, Hashable)), None)
-    if wrong is not None:
-        raise ValueError(f"y is {names[wrong]!r} in row {wrong}; give one true label per row")
-    column = {name: j for j, name in enumerate(classes)}
-    known = [i for i, name in enumerate(names) if name is not None and name == name]
-    if not known:
-        raise ValueError(f"none of {rows} rows has a true label; give some")
-    return np.array([column.get(name, -1) for name in names], np.intp), np.array(known, np.intp)
 
 
 def _plain(values: Tensor) -> tuple[float, ...]:

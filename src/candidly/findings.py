@@ -16,6 +16,7 @@ HISTORY = (
     *("accuracy", "true_kept"),
 )
 MOST_SHOWN, MOST_DOUBTFUL, MOST_LEVELS = 30, 1000, 100
+NOISY = 0.03  # share of rows whose true label is missing that is worth a word
 _MOST_LINES, _MOST_BINS, _MOST_CLASSES, _MOST_EPOCHS = 1000, 100, 100_000, 100_000
 _ROUNDING = 1e-9  # by which computed bounds may miss a value that lies on them
 
@@ -137,7 +138,7 @@ class Findings:
     truth : Truth or None
         None if no true label is known.
     audit : AuditFacts or None
-        None if no row was held out.
+        None if fewer than 100 rows were held out.
 
     Examples
     --------

@@ -70,6 +70,7 @@ def load(kind: type, folder: str | Path, net: Factory | None = None, method: Met
     estimator.model_, estimator.calibration_ = model.to(place), calibration
     estimator.classes_ = as_array(model.problem.classes)
     estimator.history_ = dict(model.history)
+    estimator.n_iter_ = len(estimator.history_["loss"])
     estimator.trained_on_ = known.get("trained_on")
     estimator._note_features(features)
     return estimator

@@ -12,7 +12,7 @@ import candidly
 from candidly import targets
 from candidly.audit import Audit, audit
 from candidly.budget import FEW
-from candidly.calibration import check_share
+from candidly.calibration import read_levels
 from candidly.candidates import Candidates
 from candidly.findings import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, Findings, Truth
 from candidly.model import describe
@@ -28,11 +28,11 @@ def summarise(
     if not hasattr(estimator, "_original"):
         raise ValueError("a loaded model has no training rows to report on; candidly report shows what was saved")
     S, kept = estimator._original, estimator.candidates_
-    labels = None if y_true is None else targets.number(y_true, S)
+    labels = None if y_true is None else targets.number(y_true, S.classes, len(S))[0]
     ids = None if ids is None else list(ids)
     if ids is not None and len(ids) != len(S):
         raise ValueError(f"ids has {len(ids)} entries for {len(S)} rows; give one per row")
-    best = targets.number(estimator.transduction_, S)
+    best, _ = targets.number(estimator.transduction_, S.classes, len(S))
     confidence, predicted = (part.numpy() for part in estimator._log_p.exp().max(1))
     shown = _choose(S)
     return Findings(
@@ -66,22 +66,20 @@ def _plain(name: Any) -> Any:
 
 def _audit(estimator: Any, y_true: Sequence[Any] | None, alphas: Sequence[float]) -> Any:
     """Audit at these levels and at the estimator's own."""
-    return audit_rows(estimator, y_true, sorted({*alphas, float(estimator.alpha)})).to_json()
+    return audit_rows(estimator, y_true, [*alphas, estimator._fitted["alpha"]]).to_json()
 
 
-def audit_rows(estimator: Any, y_true: Sequence[Any] | None, alphas: Sequence[float]) -> Audit:
+def audit_rows(estimator: Any, y_true: Sequence[Any] | None, alphas: Iterable[float]) -> Audit:
     """Audit the training rows of a fitted `candidly.PartialLabelClassifier`."""
     if not hasattr(estimator, "_original"):
         raise ValueError("a loaded model has no training rows to audit; fit one")
+    levels, tested, original = read_levels(alphas), estimator._tested, estimator._original
     if estimator.budget_ is None:
-        rows = len(estimator._tested)
-        raise ValueError(f"an audit needs {FEW} held-out rows and there are {rows}; add rows, and set folds=5")
-    for alpha in alphas:
-        check_share("alpha", alpha)
-    tested, S = estimator._tested, torch.from_numpy(estimator._original.matrix.copy())
-    y = None if y_true is None else torch.from_numpy(targets.number(y_true, estimator._original))[tested]
-    levels = [float(alpha) for alpha in alphas]
-    return audit(estimator._log_p[tested], S[tested], estimator.budget_, alphas=levels, y=y)
+        raise ValueError(f"an audit needs {FEW} held-out rows and there are {len(tested)}; add rows, and set folds=5")
+    S = torch.from_numpy(original.matrix.copy())[tested]
+    labels = None if y_true is None else targets.number(y_true, original.classes, len(original))[0]
+    y = None if labels is None else torch.from_numpy(labels)[tested]
+    return audit(estimator._log_p[tested], S, estimator.budget_, alphas=levels, y=y)
 
 
 def _texts(names: Sequence[Any]) -> list[str]:
@@ -113,8 +111,8 @@ def _words(estimator: Any, S: Candidates, kept: Candidates) -> list[str]:
     elif held_out:
         words.append(
             "The least likely candidates of each class were removed, as many as may cost "
-            f"{estimator.alpha:.1%} of the rows their true label by a cautious estimate; a row's most likely candidate "
-            "always stayed."
+            f"{estimator._fitted['alpha']:.1%} of the rows their true label by a cautious estimate; the most likely "
+            "candidate of a row always stayed."
         )
         words.append(
             f"{removed} of {removable - len(S)} labels that could go were removed; {kept.mean_size:.2f} remain per row."
@@ -125,9 +123,9 @@ def _words(estimator: Any, S: Candidates, kept: Candidates) -> list[str]:
 def _settings(estimator: Any) -> dict[str, str | int | float | bool | None]:
     found: dict[str, str | int | float | bool | None] = {}
     for name in _SETTINGS:
-        value = _plain(getattr(estimator, name))
+        value = _plain(estimator._fitted[name])
         found[name] = value if value is None or isinstance(value, str | int | float) else repr(value)[:1000]
-    seed = estimator.random_state
+    seed = estimator._fitted["random_state"]
     return found | {"random_state": seed if isinstance(seed, int | None) else repr(seed)[:1000]}
 
 

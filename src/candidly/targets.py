@@ -46,11 +46,26 @@ def align(y: Any, classes: Iterable[Hashable], separator: str | None = None) -> 
     return found
 
 
-def number(names: Any, S: Candidates) -> NDArray[np.intp]:
-    """Return the number of each row's class, given by name; -1 for None and for whatever is no class."""
-    if len(names) != len(S):
-        raise ValueError(f"y_true has {len(names)} entries for {len(S)} rows; give one per row")
-    column = {name: j for j, name in enumerate(S.classes)}
-    names = names.to_pylist() if hasattr(names, "to_pylist") else names
-    plain = (name.item() if isinstance(name, np.generic) else name for name in names)
-    return np.array([column.get(name, -1) for name in plain], np.intp)
+def number(y: Any, classes: Iterable[Hashable], rows: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return the number of each row's true label, -1 where it is no class, and whether the row has one."""
+    if np.ndim(getattr(y, "shape", 0)) == 1 and tuple(y.shape)[1:] == (1,):
+        y = np.asarray(y)[:, 0]
+    names = y.to_pylist() if hasattr(y, "to_pylist") else list(y)
+    if len(names) != rows:
+        raise ValueError(f"there are {rows} rows but {len(names)} true labels; give one per row, None where unknown")
+    names = [name.item() if isinstance(name, np.generic) else name for name in names]
+    wrong = next((i for i, name in enumerate(names) if not isinstance(name, Hashable)), None)
+    if wrong is not None:
+        raise ValueError(f"the true label of row {wrong} is {names[wrong]!r}; give one name per row")
+    column = {name: j for j, name in enumerate(classes)}
+    labels = np.array([column.get(name, -1) for name in names], np.intp)
+    known = np.array([not _is_gap(name) for name in names], bool)
+    if known.any() and (labels[known] < 0).all():
+        first, some = names[int(known.argmax())], next(iter(column))
+        raise ValueError(f"no true label is a class; the first is {first!r}, while classes are such as {some!r}")
+    return labels, known
+
+
+def _is_gap(name: Any) -> bool:
+    """Whether this stands for no label: None, not a number, or pandas' NA, which equals nothing and is not false."""
+    return name is None or type(name).__name__ == "NAType" or bool(name != name)

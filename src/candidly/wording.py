@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.annotations import Votes
+from candidly.budget import FEW
 from candidly.evaluation import Evaluation
 from candidly.findings import AuditFacts, Findings, LevelFacts
 from candidly.printable import visible
@@ -29,6 +30,8 @@ def describe_findings(findings: Findings, places: Mapping[str, str | Path | None
     ]
     if findings.cost is not None:
         lines.append(_describe_cost(findings.cost))
+    elif findings.audit is None:
+        lines.append(f"no candidate was removed: that needs {FEW} rows that are held out")
     truth = findings.truth
     if truth is not None:
         shares = {"accuracy": truth["accuracy"], "true labels kept": truth["true_kept"]}

@@ -106,9 +106,15 @@ def test_what_this_costs(page):
     assert page.text.count("used here") == 1
     assert "barn owl and wren 56 one of them is likely in about 0 rows without the other" in page.text
     assert "great tit 7 about 7 rows are too few to learn from" in page.text
-    assert "in about 0.8 % (0.1 to 2.9 %) of the rows the true label seems to be no candidate" in page.text
+    assert "Check of noisy sets: nothing speaks for true labels that are missing" in page.text
     assert "as many as the level allows" in page.text
     assert "counted, where labels are known" in page.text
+
+
+def test_noisy_sets_are_pointed_out():
+    facts = made.audit(14, 100, True) | {"missing": [0.08, 0.05, 0.12]}
+    page = Page(render(replace(birds(rows=100, doubtful=10), audit=facts)))
+    assert "in about 8.0 % (5.0 to 12.0 %) of the rows the true label seems to be no candidate" in page.text
 
 
 def test_a_level_that_was_not_tried_is_not_marked():

@@ -168,7 +168,7 @@ def evaluate(
     Args:
         model: The folder that `candidly fit` wrote.
         table: Rows that it was not trained on, with the columns that it was.
-        labels: The column of true labels. Rows without one do not count; a label that is no class is an error.
+        labels: The column of true labels. Rows without one do not count; where it is no class, the prediction is wrong.
         plot: Also plot it (.svg, .pdf or .png).
         candidate: Sets go by a held-out row's best, mean or worst candidate, pooled or singletons (default: best).
         drop: Columns to leave out, with commas between them.

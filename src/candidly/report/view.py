@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from candidly.findings import HISTORY, AuditFacts, DoubtFacts, Doubtful, Findings, LevelFacts, PairFacts
+from candidly.findings import HISTORY, NOISY, AuditFacts, DoubtFacts, Doubtful, Findings, LevelFacts, PairFacts
 from candidly.report import charts
 from candidly.report.texts import MISSING, cut, duration, fixed, interval, percent, rounded, visible, whole
 
@@ -148,6 +148,7 @@ def _cost(findings: Findings, audit: AuditFacts, names: list[str]) -> dict[str, 
         ],
         "known": any(one["true_lost"] is not None for one in levels),
         "words": [visible(line) for line in audit["words"]],
+        "noisy": audit["missing"][1] > NOISY,
         "missing": (percent(audit["missing"][0]), interval(audit["missing"])),
         "doubts": [
             {"label": label, "rows": rows[:_MOST_DOUBTS], "more": len(rows[_MOST_DOUBTS:])}
