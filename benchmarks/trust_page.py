@@ -21,16 +21,20 @@ Results = dict[str, Any]
 
 def write(results: Results) -> None:
     """Write each table between its markers, and the plot."""
-    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    if "real" in results and importlib.util.find_spec("matplotlib") is not None:
+        draw(results["real"]["rules"])
+
+
+def fill(text: str, results: Results) -> str:
+    """Return the page with the tables of all parts that there are."""
     parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
     for part, tables in (parts | {"ensembles": (ensembles,)}).items():
         for table in tables if part in results else ():
             begin, end = BEGIN.format(table.__name__), END.format(table.__name__)
             before, rest = text.split(begin)
             text = before + begin + "\n\n" + "\n".join(table(results[part])) + "\n\n" + end + rest.split(end)[1]
-    PAGE.write_text(text, encoding="utf-8")
-    if "real" in results and importlib.util.find_spec("matplotlib") is not None:
-        draw(results["real"]["rules"])
+    return text
 
 
 def row(cells: Iterable[Any]) -> str:

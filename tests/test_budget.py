@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candidly import conformal
+from candidly import budget, conformal
 from candidly.budget import Budget, excess_membership, expected_error, find_inseparable, raise_temperature
 
 LEVELS = (0.02, 0.05, 0.1, 0.2)
@@ -352,3 +352,19 @@ def test_unlabelled_rows_do_not_hide_look_alikes():
     nothing = Budget.of(more, torch.ones_like(more, dtype=torch.bool))
     assert nothing.cautious == nothing.temperature
     assert not nothing.inseparable.any()
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    z, S, _ = simulate(0, "alike", n=500)
+    whole = Budget.of(z, S)
+    kept = whole.keep(z, S, 0.1)
+    lost = whole.lost(z, S, kept)
+    monkeypatch.setattr(conformal, "_VALUES", 64)
+    monkeypatch.setattr(conformal, "_ROWS", 7)
+    monkeypatch.setattr(budget, "_ROWS", 7)
+    parts = Budget.of(z, S)
+    for name in ("temperature", "cautious", "error", "excess"):
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-9)
+    assert torch.equal(parts.inseparable, whole.inseparable)
+    assert torch.equal(parts.keep(z, S, 0.1), kept)
+    assert parts.lost(z, S, kept) == pytest.approx(lost, rel=1e-9)

@@ -1,9 +1,11 @@
 """The page of results is what `candidly table` makes of the committed summaries."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from benchmarks import trust_page
 from candidly.bench import read, read_csv, read_spec
 from candidly.bench.table import BEGIN, END, render
 
@@ -31,3 +33,22 @@ def test_every_run_of_the_specs_is_there():
     specs = [read_spec(ROOT / "benchmarks" / f"uai2025{name}.toml") for name in ("", "-images", "-cifar10")]
     wanted = {(data, method): spec.seeds for spec in specs for data in spec.datasets for method in spec.combinations()}
     assert {cell: tuple(seeds) for cell, seeds in read(SUMMARIES).cells.items()} == wanted
+
+
+def test_the_tables_of_trust_are_up_to_date():
+    page = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+    results = json.loads((ROOT / "benchmarks" / "results" / "trust.json").read_text(encoding="utf-8"))
+    assert results.keys() == {"synthetic", "real", "training", "ensembles"}
+    assert trust_page.fill(page, results) == page
+
+
+def test_what_is_said_of_cleaning_is_what_was_measured():
+    results = json.loads((ROOT / "benchmarks" / "results" / "trust.json").read_text(encoding="utf-8"))["real"]
+    wanted = {("lost", 0.05): (0.94, 0.55), ("lost", 0.1): (0.89, 0), ("bird-song", 0.05): (0.94, 0.45)}
+    for (name, alpha), (kept, removed) in (wanted | {("bird-song", 0.1): (0.89, 0)}).items():
+        scores = results["rules"][f"{name} | candidly | {alpha}"]
+        assert len(scores) == 5
+        assert sum(one[0] for one in scores) / 5 >= kept
+        assert sum(one[1] for one in scores) / 5 >= removed
+    held = [bounds[1] <= lost <= bounds[2] for rows in results["audit"].values() for lost, _, bounds, _ in rows]
+    assert (len(held), sum(held)) == (40, 40)

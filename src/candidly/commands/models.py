@@ -55,7 +55,7 @@ def predict(
         with naming(labelled.name_of(table)):
             p = estimator.predict_proba(rows)
         sets = None if alpha is None else estimator.predict_set(rows, alpha, **rule)
-        blank = None if max_risk is None else np.equal(estimator.predict(rows, max_risk), np.array(None, object))
+        blank = None if max_risk is None else p.max(1) < estimator.calibration_.threshold(max_risk)
         columns = {id or "row": ids, "predicted": pa.array(names).take(pa.array(p.argmax(1), mask=blank))}
         columns["confidence"] = pa.array(p.max(1), pa.float32())
         if sets is not None:
