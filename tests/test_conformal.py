@@ -12,6 +12,11 @@ from candidly import conformal
 R, N, C = 3, 12, 5
 
 
+def above(scores, counts, p, alpha):
+    """Return the sets that `PartialLabelClassifier.predict_set` makes of p-values."""
+    return conformal.p_values(scores, counts, p) > alpha
+
+
 def data(seed=0, levels=None):
     """Probabilities and non-empty sets; with `levels`, probabilities have that many values, so that they tie."""
     generator = torch.Generator().manual_seed(seed)
@@ -216,7 +221,7 @@ def test_finite_rule_is_its_threshold(alpha, ties):
     for run, m in enumerate(counts.tolist()):
         order = math.floor(alpha * (m + 1))
         assert float(t[run]) == (float(scores[run, order - 1]) if order else -math.inf)
-    kept = conformal.prediction_sets(scores, counts, p, alpha)
+    kept = above(scores, counts, p, alpha)
     assert torch.equal(kept, p >= t[:, None])
     assert torch.equal(kept, conformal.p_values(scores, counts, p) > alpha)
 
@@ -245,15 +250,6 @@ def test_threshold_beyond_the_scores():
     assert (conformal.threshold(scores, counts, 7 * one, finite=True) == torch.inf).all()
     assert (conformal.threshold(scores, counts, -one, finite=True) == -torch.inf).all()
     assert (conformal.threshold(scores, counts, -one, finite=False) == -torch.inf).all()
-
-
-def test_prediction_sets_take_a_level_per_run():
-    p, _ = data()
-    scores, counts = calibration()
-    alpha = torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64)
-    found = conformal.prediction_sets(scores, counts, p, alpha[:, None, None])
-    for run in range(R):
-        assert torch.equal(found[run], conformal.prediction_sets(scores, counts, p, float(alpha[run]))[run])
 
 
 grid = st.integers(0, 8).map(lambda k: k / 8)
@@ -289,10 +285,8 @@ def test_permutations_commute(classes, rows, score):
     mass = conformal.off_candidate_mass(p[:, rows][..., classes], S[:, rows][..., classes])
     assert torch.equal(mass, conformal.off_candidate_mass(p, S)[:, rows])
     scores, counts = calibration(levels=8)
-    sets = conformal.prediction_sets(scores, counts, p, 0.3)
-    assert torch.equal(
-        conformal.prediction_sets(scores, counts, p[:, rows][..., classes], 0.3), sets[:, rows][..., classes]
-    )
+    sets = above(scores, counts, p, 0.3)
+    assert torch.equal(above(scores, counts, p[:, rows][..., classes], 0.3), sets[:, rows][..., classes])
 
 
 few = st.lists(st.integers(0, 6), min_size=C, max_size=C).filter(any)

@@ -87,12 +87,14 @@ class Budget:
         Rows with all classes are unlabelled: what candidates have in common with the features shows in the others.
         """
         temperature = conformal.fit_temperature(log_p, S)
-        error, told = expected_error(log_p, S, temperature), ~S.all(-1)
+        error = own = expected_error(log_p, S, temperature)
+        told = ~S.all(-1)
         if not told.any():
             return cls(temperature, temperature, error, 0.0, S.new_zeros(S.shape[1], S.shape[1]))
         if not told.all():
             log_p, S = log_p[told], S[told]
-        excess, own = excess_membership(log_p, S, temperature), expected_error(log_p, S, temperature)
+            own = expected_error(log_p, S, temperature)
+        excess = excess_membership(log_p, S, temperature)
         cautious = raise_temperature(log_p, S, temperature, own + caution * max(excess - own, 0.0))
         inseparable = find_inseparable(conformal.candidate_probabilities(log_p, S, temperature), S, alone)
         return cls(temperature, cautious, error, excess, inseparable)

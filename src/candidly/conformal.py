@@ -220,11 +220,6 @@ def remark_level(alpha: float, error: Tensor, m: Tensor, delta: float = 0.05, dk
     return alpha - error - (math.log(2 / delta) / (2 * m)).sqrt() * float(dkw)
 
 
-def prediction_sets(scores: Tensor, counts: Tensor, p: Tensor, alpha: float | Tensor) -> Tensor:
-    """Labels whose p-value exceeds α: split-conformal prediction sets with the score 1 − p (LAC)."""
-    return p_values(scores, counts, p) > torch.as_tensor(alpha, dtype=p.dtype, device=p.device)
-
-
 def log(p: Tensor) -> Tensor:
     """Return the logarithm of probabilities, finite where one is 0."""
     return p.clamp_min(torch.finfo(p.dtype).tiny).log()

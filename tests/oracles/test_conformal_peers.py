@@ -13,6 +13,11 @@ N, C = 30, 4
 KINDS = ("distinct", "ties", "zeros")
 
 
+def above(scores, counts, p, alpha):
+    """Return the sets that `PartialLabelClassifier.predict_set` makes of p-values."""
+    return conformal.p_values(scores, counts, p) > alpha
+
+
 class Given(ClassifierMixin, BaseEstimator):
     """A fitted classifier that returns the probabilities it is given as features."""
 
@@ -94,7 +99,7 @@ def test_adaptive_sets_equal_mapie(m):
     truth = torch.nn.functional.one_hot(torch.from_numpy(y), C).bool()
     s = conformal.best(scores, truth).sort().values[None]
     for k, alpha in enumerate(alphas):
-        ours = conformal.prediction_sets(s, torch.tensor([m]), new[None], alpha)[0]
+        ours = above(s, torch.tensor([m]), new[None], alpha)[0]
         assert np.array_equal(ours.numpy(), sets[..., k])
     assert not sets.all()
 
@@ -118,14 +123,14 @@ def test_sets_and_thresholds_equal_mapie(kind, m):
     scores, counts = stack([one for _, _, one in runs])
     peers = np.stack([mapie_sets(p_cal, y, p[run], alphas) for run, (p_cal, y, _) in enumerate(runs)], axis=1)
     for alpha, peer in zip(alphas, peers, strict=True):
-        ours = conformal.prediction_sets(scores, counts, torch.from_numpy(p), alpha)
+        ours = above(scores, counts, torch.from_numpy(p), alpha)
         assert np.array_equal(ours.numpy(), peer)
         level = torch.full((len(runs),), alpha, dtype=torch.float64)
         t = conformal.threshold(scores, counts, level)
         assert np.array_equal((torch.from_numpy(p) >= t[:, None, None]).numpy(), peer)
         for run, (_, _, one) in enumerate(runs):
             arguments = one[None], counts[run : run + 1]
-            alone = conformal.prediction_sets(*arguments, torch.from_numpy(p[run : run + 1]), alpha)
+            alone = above(*arguments, torch.from_numpy(p[run : run + 1]), alpha)
             assert torch.equal(alone[0], ours[run])
             assert torch.equal(conformal.threshold(*arguments, level[:1])[0], t[run])
     assert peers.any()
@@ -143,7 +148,7 @@ def test_where_mapie_differs():
     def both(p_cal, y, p, alpha):
         s = torch.from_numpy(np.sort(p_cal[np.arange(len(y)), y]))[None]
         peer = SplitConformalClassifier(Given(2), 1 - alpha, prefit=True).conformalize(p_cal, y).predict_set(p)[1]
-        return conformal.prediction_sets(s, torch.tensor([len(y)]), torch.from_numpy(p)[None], alpha)[0], peer[..., 0]
+        return above(s, torch.tensor([len(y)]), torch.from_numpy(p)[None], alpha)[0], peer[..., 0]
 
     # (m+1)(1-α) = 10 · 0.3 is 3, but in floating point 3.0000000000000004: MAPIE takes the 6th smallest score, not the
     # 7th, which keeps one label more than its rule says.
@@ -159,4 +164,4 @@ def test_where_mapie_differs():
     with pytest.raises(ValueError, match="Number of samples"):
         both(p_cal, y, p, 0.05)
     s = torch.from_numpy(scores)[None]
-    assert conformal.prediction_sets(s, torch.tensor([9]), torch.from_numpy(p)[None], 0.05).all()
+    assert above(s, torch.tensor([9]), torch.from_numpy(p)[None], 0.05).all()

@@ -281,7 +281,7 @@ def _temper(p: Tensor, S: Tensor, valid: Tensor) -> Tensor:
     T is never below 1. How probable S is says nothing of errors within S, so a network is rather taken for too sure of
     itself than the opposite; on rows that trained, T below 1 would make it surer still.
     """
-    z = p.clamp_min(torch.finfo(p.dtype).tiny).log()
+    z = conformal.log(p)
     z = z - z.amax(-1, keepdim=True)  # with T of at least 1, no power of e then underflows
     inside = S.to(p.dtype)
     T, best = torch.ones_like(z[:, 0, 0]), _log_mass(z, inside, valid)
