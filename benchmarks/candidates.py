@@ -2,7 +2,7 @@
 
     python -m benchmarks.candidates --data DIR
 
-Makes the candidate sets of every dataset that is found (see `candidly.bench.sets`): instance-dependent ones from a
+Makes the candidate sets of every dataset that is found (see `candidly.bench.datasets`): instance-dependent ones from a
 network that is trained first, in the form of the published experiments, and uniform and hierarchical flips for CIFAR.
 The mean is over the training rows.
 """
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from candidly.bench import sets
+from candidly.bench import datasets as sets
 
 PRINTED = {"mnist": 6.304, "fmnist": 5.953, "kmnist": 6.342, "svhn": 4.878, "cifar10": 1.900, "cifar100": 1.399}
 

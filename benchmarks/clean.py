@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.csv
 import torch
 
-from candidly import corrupt
+from candidly.data import corrupt
 
 RESULTS = Path(__file__).parent / "results" / "clean.json"
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from candidly.bench import Spec, sweep
-from candidly.losses import candidate_nll, masked_softmax, soft_ce
+from candidly.candidates.weights import masked_softmax
+from candidly.engine.nets.losses import candidate_nll, soft_ce
 from candidly.methods import Batch, Crosel, Method
 
 

@@ -23,15 +23,15 @@ import torch
 from numpy.typing import NDArray
 
 from candidly import __version__, store
-from candidly.bench import sets
+from candidly.bench import datasets as sets
 from candidly.cleaning import Conformal
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows
-from candidly.device import find_device
-from candidly.engine import fit
+from candidly.engine.device import find_device
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import Recipe
+from candidly.engine.training import fit
 from candidly.methods import METHODS
-from candidly.problem import Problem
-from candidly.recipe import Recipe
 
 PROTOCOL = PROTOCOLS["uai2025"]
 DIGITS = ("digits+instance-dependent-0.4", "digits+uniform-0.3")

@@ -11,10 +11,10 @@ import torch
 
 from benchmarks.measure import Setting, run_epoch, say
 from candidly.cleaning import Cleaner, Conformal
-from candidly.engine import Training
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import Recipe
+from candidly.engine.training import Training
 from candidly.methods import Proden
-from candidly.problem import Problem
-from candidly.recipe import Recipe
 
 BATCH, STEEP = 256, 1.1  # rows per batch; the slope from which growth is reported as faster than linear
 BASES = {  # rows, classes, features, runs

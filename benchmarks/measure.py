@@ -15,12 +15,12 @@ import torch
 from candidly import data
 from candidly.cleaning import Cleaner
 from candidly.data import Dataset, protocols
-from candidly.device import training_on
-from candidly.engine import Training, fit
+from candidly.engine.device import training_on
+from candidly.engine.model import Model
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import RECIPES, Recipe
+from candidly.engine.training import Training, fit
 from candidly.methods import Method
-from candidly.model import Model
-from candidly.problem import Problem
-from candidly.recipe import RECIPES, Recipe
 
 WARM_UP_EPOCHS = 12  # of the untimed fit on CUDA: VALEN, CroSel and cleaning have a second phase after 10
 

@@ -11,9 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.measure import Setting, lost, run_epoch, say
 from candidly.cleaning import Cleaner
-from candidly.engine import Training
+from candidly.engine.recipe import Recipe
+from candidly.engine.training import Training
 from candidly.methods import Crosel, Method, Proden, Valen
-from candidly.recipe import Recipe
 
 STEPS, TOP = 15, 12
 WARM_UP = 1  # epoch: main steps take as long after one as after ten

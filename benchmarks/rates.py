@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.measure import Setting, say
-from candidly.nets import FEATURES, HIDDEN
+from candidly.engine.nets.mlp import FEATURES, HIDDEN
 
 PARAMETER_PASSES = 10  # read forwards and backwards, gradient written; Adam reads 4 arrays and writes 3
 DENSE_PASSES, CONVOLUTION_PASSES = 11, 14  # over what a hidden layer, or a convolution, puts out

@@ -36,15 +36,15 @@ import torch
 from benchmarks import growth, profiles, rates, speed_page
 from benchmarks.measure import MissingData, Setting, lost, run_epoch, say, time_fits
 from benchmarks.textbook import Textbook
-from candidly import __version__, corrupt
+from candidly import __version__
 from candidly.cleaning import Cleaner, Conformal
-from candidly.data import protocols
-from candidly.device import find_device
-from candidly.engine import Training
+from candidly.data import corrupt, protocols
+from candidly.engine.device import find_device
+from candidly.engine.model import Model
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import RECIPES
+from candidly.engine.training import Training
 from candidly.methods import METHODS, Proden
-from candidly.model import Model
-from candidly.problem import Problem
-from candidly.recipe import RECIPES
 
 RUNS, ROUNDS, EPOCHS = 5, 7, 4  # of section textbook: each round times EPOCHS epochs of either side
 Results = dict[str, Any]

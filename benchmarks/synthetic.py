@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
-from candidly import corrupt
+from candidly.data import corrupt
 
 BASES = ("blobs", "blobs-large", "blobs-rare", "digits", "digits-blurred", "small", "three", "wide", "wide-rare")
 MECHANISMS = {

@@ -25,15 +25,15 @@ from tqdm import tqdm
 
 from benchmarks import synthetic, trust_page
 from candidly import PartialLabelClassifier, conformal, metrics, store
-from candidly.bench import sets
-from candidly.budget import ALONE, CAUTION, Budget
-from candidly.cleaning import Clsp, Conformal
+from candidly.bench import datasets as sets
+from candidly.cleaning import Clsp, Conformal, budget
+from candidly.cleaning.budget import ALONE, CAUTION, Budget
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS
-from candidly.engine import fit
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import RECIPES
+from candidly.engine.training import fit
 from candidly.methods import find_method
-from candidly.problem import Problem
-from candidly.recipe import RECIPES
 
 PROTOCOL = PROTOCOLS["uai2025"]
 RESULTS = Path("benchmarks/results/trust.json")
@@ -124,7 +124,7 @@ def _rules(
         yield (
             "risk budget alone",
             alpha,
-            conformal.risk_budget(conformal.candidate_probabilities(log_p, own, T), own, alpha),
+            budget.risk_budget(conformal.candidate_probabilities(log_p, own, T), own, alpha),
         )
         for name, score in _SCORES.items():
             scores = score(p, own).flatten()

@@ -76,8 +76,8 @@ def main():
     for row in range(5):
         print(f"  {new_names[row]:12}{', '.join(learner.classes_[sets[row]])}")
 
-    findings = learner.findings("Faces in captions", y_true=names)
-    learner.save("captions-model", findings)
+    findings = report.summarise(learner, "Faces in captions", y_true=names)
+    learner.save("captions-model")
     again = PartialLabelClassifier.load("captions-model")
     print("\nthe loaded model predicts the same:", np.array_equal(again.predict(new_X), learner.predict(new_X)))
     report.write(findings, "captions.html")

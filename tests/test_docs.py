@@ -19,9 +19,9 @@ from types import SimpleNamespace
 import pytest
 
 import candidly
-from candidly import cli
+from candidly.cli import app as cli
+from candidly.engine.recipe import RECIPES
 from candidly.methods import METHODS
-from candidly.recipe import RECIPES
 
 ROOT = Path(__file__).parents[1]
 PAGES = {str(page.relative_to(ROOT)): page for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("[bd]*/**/*.md")])}
@@ -30,11 +30,11 @@ MODULES = [
     module.name for module in pkgutil.walk_packages(candidly.__path__, "candidly.") if "__main__" not in module.name
 ]
 PUBLIC = (
-    "engine",
-    "problem",
-    "recipe",
-    "candidates",
-    "annotations",
+    "engine.training",
+    "engine.problem",
+    "engine.recipe",
+    "candidates.sets",
+    "candidates.votes",
     "metrics",
     "cleaning.clsp",
     "cleaning.conformal",

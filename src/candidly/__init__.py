@@ -1,54 +1,114 @@
 """candidly: learning from ambiguous labels.
 
 Give it rows with candidate sets of classes; get back a classifier, cleaned labels and the evidence. Public names are
-resolved on first use, so that ``import candidly`` and ``candidly --help`` are immediate.
+resolved on first use, so that ``import candidly`` and ``candidly --help`` are immediate; type checkers and editors see
+them as they are.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from candidly import bench, candidates, cleaning, conformal, data, engine, estimator, methods, metrics, report
+    from candidly.candidates import Candidates, encode, from_annotations
+    from candidly.cleaning import CLEANERS, Clsp, Conformal, Oracle, Random
+    from candidly.data import corrupt
+    from candidly.engine import (
+        RECIPES,
+        Batch,
+        BuildNet,
+        Cleaner,
+        Method,
+        Model,
+        OneNetwork,
+        Problem,
+        Recipe,
+        Sweep,
+        candidate_nll,
+        fit,
+        masked_softmax,
+        soft_ce,
+        uniform_weights,
+    )
+    from candidly.estimator import PartialLabelClassifier, evaluate, scoring
+    from candidly.methods import METHODS, Cavl, Cc, Crosel, Pop, Proden, Rc, Valen
 
-_HOMES = {
-    "Candidates": "candidates",
-    "Clsp": "cleaning",
-    "Conformal": "cleaning",
-    "METHODS": "methods",
-    "Model": "model",
-    "Oracle": "cleaning",
-    "PartialLabelClassifier": "estimator",
-    "Problem": "problem",
-    "RECIPES": "recipe",
-    "Random": "cleaning",
-    "Recipe": "recipe",
-    "fit": "engine",
-}
-_MODULES = (
+__version__ = "0.2.0"
+
+__all__ = [
+    "CLEANERS",
+    "METHODS",
+    "RECIPES",
+    "Batch",
+    "BuildNet",
+    "Candidates",
+    "Cavl",
+    "Cc",
+    "Cleaner",
+    "Clsp",
+    "Conformal",
+    "Crosel",
+    "Method",
+    "Model",
+    "OneNetwork",
+    "Oracle",
+    "PartialLabelClassifier",
+    "Pop",
+    "Problem",
+    "Proden",
+    "Random",
+    "Rc",
+    "Recipe",
+    "Sweep",
+    "Valen",
+    "__version__",
     "bench",
+    "candidate_nll",
     "candidates",
     "cleaning",
     "conformal",
     "corrupt",
     "data",
+    "encode",
     "engine",
     "estimator",
-    "evaluation",
+    "evaluate",
+    "fit",
+    "from_annotations",
+    "masked_softmax",
     "methods",
     "metrics",
-    "nets",
     "report",
     "scoring",
-    "store",
-)
+    "soft_ce",
+    "uniform_weights",
+]
 
-__all__ = ["__version__", *_HOMES, *_MODULES]
+# Where each name comes from at run time: a room's names, or a module by itself.
+_NAMES = {
+    "candidates": ("Candidates", "encode", "from_annotations"),
+    "cleaning": ("CLEANERS", "Clsp", "Conformal", "Oracle", "Random"),
+    "engine": (
+        *("RECIPES", "Batch", "BuildNet", "Cleaner", "Method", "OneNetwork", "Problem", "Recipe", "Sweep", "fit"),
+        *("candidate_nll", "masked_softmax", "soft_ce", "uniform_weights"),
+    ),
+    "estimator": ("PartialLabelClassifier", "evaluate"),
+    "methods": ("METHODS", "Cavl", "Cc", "Crosel", "Model", "Pop", "Proden", "Rc", "Valen"),
+}
+_HOMES = {name: room for room, names in _NAMES.items() for name in names}
+_MODULES = {
+    **{room: room for room in ("bench", "candidates", "cleaning", "conformal", "data", "engine", "estimator")},
+    **{room: room for room in ("methods", "metrics", "report")},
+    "corrupt": "data.corrupt",
+    "scoring": "estimator.scoring",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"candidly.{_HOMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"candidly.{name}")
+        return importlib.import_module(f"candidly.{_MODULES[name]}")
     raise AttributeError(f"module 'candidly' has no attribute {name!r}")
 
 

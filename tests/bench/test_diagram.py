@@ -158,5 +158,5 @@ def test_why_there_is_no_diagram(tmp_path):
 
 def test_a_missing_matplotlib_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install candidly\[report\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'candidly\[report\]'"):
         draw(scores("ab", 2), tmp_path / "ranks.svg")

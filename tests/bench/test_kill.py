@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 import pyarrow.csv, pyarrow.parquet, sklearn.datasets, torch._dynamo
 from candidly import data
 from candidly.bench import Spec, sweep
-from candidly.recipe import Recipe
+from candidly.engine.recipe import Recipe
 
 table, out, kills = sys.argv[1:]
 spec = Spec((table, "digits+uniform-0.3"), ("proden", "cc", "rc"), cleaners=("none", "clsp"), seeds=(0, 1),

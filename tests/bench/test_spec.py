@@ -4,8 +4,8 @@ import pytest
 
 from candidly.bench.spec import CLEANERS, SUITES, Spec, parse_seeds, read_spec
 from candidly.cleaning import Clsp, Conformal, Random
+from candidly.engine.recipe import RECIPES
 from candidly.methods import METHODS, Cc, Pop, Proden
-from candidly.recipe import RECIPES
 
 
 def spec(**changes):

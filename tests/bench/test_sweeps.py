@@ -13,17 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from candidly.bench import Spec, sets, sweep, sweeps
+from candidly.bench import Spec, sweep, sweeps
+from candidly.bench import datasets as sets
 from candidly.bench import run as runs
 from candidly.bench.__main__ import main
 from candidly.bench.lock import locked
 from candidly.bench.run import Run
 from candidly.data import Dataset, load
 from candidly.data.protocols import PROTOCOLS
-from candidly.engine import fit
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import Recipe
+from candidly.engine.training import fit
 from candidly.methods import Proden
-from candidly.problem import Problem
-from candidly.recipe import Recipe
 
 SHORT = Recipe("short", epochs=12, batch_size=16)
 

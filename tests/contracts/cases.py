@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from candidly.cleaning import Cleaner, Clsp, Conformal, Random
-from candidly.engine import Training
+from candidly.engine.building import builder
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import Recipe
+from candidly.engine.training import Training
 from candidly.methods import METHODS
-from candidly.model import builder
-from candidly.problem import Problem
-from candidly.recipe import Recipe
 
 CLASSES = 4
 RECIPE = Recipe("contract", epochs=6, batch_size=16)

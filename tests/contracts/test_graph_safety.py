@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from candidly import engine
 from candidly.cleaning import Cleaner
+from candidly.engine import training as engine
+from candidly.engine.optim import Adam
 from candidly.methods import METHODS
-from candidly.optim import Adam
 from tests.contracts.cases import MORE_CLEANERS, RECIPE, epochs, image_problem, phases, ragged_problem, training_of
 
 every_method = pytest.mark.parametrize("name", METHODS)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from candidly import store
 from candidly.cleaning import Cleaner, Conformal, Oracle, Random
-from candidly.engine import fit
+from candidly.engine.model import Model
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import Recipe
+from candidly.engine.training import fit
 from candidly.methods import METHODS
-from candidly.model import Model
-from candidly.problem import Problem
-from candidly.recipe import Recipe
+from candidly.store import states
 from tests.contracts.cases import (
     CLASSES,
     CLEANERS,
@@ -145,7 +145,7 @@ def test_state_round_trips_and_training_continues_to_the_bit(name, cleaner, tmp_
     training.begin_epoch()
     training.advance(capture=False)
     training.save(tmp_path, {})
-    stored, _ = store.read(tmp_path)
+    stored, _ = states.read(tmp_path)
     assert equal({key: value for key, value in stored.items() if not key.startswith("history.")}, training.tensors())
 
     continued = training_of(name, MORE_CLEANERS[cleaner])

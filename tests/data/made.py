@@ -8,7 +8,7 @@ import numpy as np
 import scipy.io
 
 from candidly.data import REGISTRY, Dataset
-from candidly.data.entry import File
+from candidly.data.published.catalogue import File
 
 
 def toy(seed=0, n=300, num_classes=6):

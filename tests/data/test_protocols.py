@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from candidly.batches import scaled
 from candidly.data import Dataset
 from candidly.data.protocols import PROTOCOLS, default_split, scaling, uai2025, uai2025_split
-from candidly.problem import Problem
+from candidly.engine.batches import scaled
+from candidly.engine.problem import Problem
 from tests.data.made import fields_of, toy
 
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from candidly.engine.contract import Method
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import Recipe
 from candidly.methods import METHODS
-from candidly.methods.base import Method
-from candidly.problem import Problem
-from candidly.recipe import Recipe
 
 FEATURES, CLASSES, BATCH = 5, 4, 8
 LEFT_OUT = (4, 7, 10)  # rows each run leaves out: of 172 rows, all runs take 21 steps of 8, and two wrap round

@@ -6,8 +6,9 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from candidly import audit, budget, conformal
-from candidly.budget import Budget
+from candidly import conformal
+from candidly.cleaning import audit, budget
+from candidly.cleaning.budget import Budget
 from tests.oracles import cleaning
 
 NORMAL = NormalDist().inv_cdf(0.95)
@@ -97,7 +98,7 @@ def test_risk_budget(seed, ties, by_class):
     protected = torch.rand(S.shape, generator=torch.Generator().manual_seed(seed)) < 0.3
     seen = set()
     for alpha, shield in itertools.product((1e-9, 0.02, 0.1, 0.25, 0.6, 0.999), (None, protected)):
-        found = conformal.risk_budget(q, S, alpha, by_class=by_class, protected=shield)
+        found = budget.risk_budget(q, S, alpha, by_class=by_class, protected=shield)
         wanted = cleaning.risk_budget(rows(q), sets(S), alpha, by_class, None if shield is None else sets(shield))
         assert sets(found) == wanted
         seen.add(int(found.sum()))

@@ -8,11 +8,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from candidly import engine, neighbours, nets
 from candidly.cleaning import Cleaner
-from candidly.engine import Training, fit
+from candidly.engine import training as engine
+from candidly.engine.nets import mlp as nets
+from candidly.engine.nets import neighbours
+from candidly.engine.recipe import Recipe
+from candidly.engine.training import Training, fit
 from candidly.methods import Crosel, Valen
-from candidly.recipe import Recipe
 from tests.oracles.cases import BATCH, CLASSES, make_problem
 
 N, RUNS = 300, 2

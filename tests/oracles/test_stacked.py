@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from candidly import nets
 from candidly.cleaning import Cleaner, Clsp, Conformal
-from candidly.engine import fit
+from candidly.engine.model import Model
+from candidly.engine.nets import mlp as nets
+from candidly.engine.training import fit
 from candidly.methods import METHODS
-from candidly.model import Model
 from tests.oracles.cases import BATCH, make_method, make_problem, make_recipe
 
 RUNS = (0, 1, 2)

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from candidly import nets
 from candidly.cleaning import Cleaner, Conformal
-from candidly.engine import Training, fit
+from candidly.engine.model import Model
+from candidly.engine.nets import mlp as nets
+from candidly.engine.problem import Problem
+from candidly.engine.training import Training, fit
 from candidly.methods import METHODS
-from candidly.model import Model
-from candidly.problem import Problem
 from tests.oracles import twins
 from tests.oracles.cases import BATCH, FEATURES, make_method, make_problem, make_recipe
 

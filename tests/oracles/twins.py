@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from candidly.engine.problem import Problem, stream
 from candidly.methods import Method
-from candidly.problem import Problem, stream
 
 Rows = list[int]
 Weights = list[float]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from candidly.findings import Findings
+from candidly.report.facts import Findings
 
 BIRDS = [
     "barn owl",

@@ -4,27 +4,17 @@ The diagram of J. Demšar, Statistical Comparisons of Classifiers over Multiple 
 """
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from candidly.bench.scores import Scores
 from candidly.bench.statistics import Ranks, ranks
+from candidly.store.figures import check_format, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["draw"]
-
-FORMATS = (".pdf", ".png", ".svg")
-# Names are never taken for formulas, and whoever draws gets the same bytes.
-SETTINGS: dict[Any, Any] = {
-    "font.family": ["DejaVu Sans"],
-    "svg.fonttype": "path",
-    "svg.hashsalt": "candidly",
-    "text.parse_math": False,
-    "text.usetex": False,
-}
 
 # Everything is placed in inches, y growing downwards.
 TITLE, DISTANCE, AXIS, BARS = 0.28, 0.68, 1.1, 1.28
@@ -54,6 +44,7 @@ def draw(scores: Scores, path: str | os.PathLike[str]) -> None:
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> cells = {(d, m): {0: a} for d, row in {"lost": (5, 7, 6), "soccer": (4, 6, 5)}.items()
     ...          for m, a in zip(("proden", "cc", "pop"), (a / 10 for a in row))}
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -61,23 +52,14 @@ def draw(scores: Scores, path: str | os.PathLike[str]) -> None:
     ...     Path(folder, "ranks.svg").read_text()[:5]
     '<?xml'
     """
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"{path} ends in {path.suffix!r}; choose one of {', '.join(FORMATS)}")
+    check_format(path)
     found = ranks(scores)
     if not found.average:
         raise ValueError(f"no diagram: {found.reason}; leave out the methods or datasets with missing cells")
     if found.distance is None:
         raise ValueError(f"no diagram of {len(found.average)} method; give scores of at least two")
-    try:
-        from matplotlib import rc_context
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "diagrams need matplotlib, which is not installed; run `pip install candidly[report]`"
-        ) from error
-    with rc_context(SETTINGS):
-        dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}[path.suffix.lower()]
-        _figure(found, found.distance).savefig(path, format=path.suffix[1:].lower(), dpi="figure", metadata=dates)
+    distance = found.distance
+    write_figure(path, lambda: _figure(found, distance))
 
 
 def _figure(found: Ranks, distance: float) -> "Figure":

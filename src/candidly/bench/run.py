@@ -33,19 +33,19 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-import candidly
-from candidly import metrics, store
+from candidly import __version__, metrics, store
 from candidly.bench.collect import FORMAT
-from candidly.bench.sets import find_net, fingerprint
+from candidly.bench.datasets import find_net, fingerprint
 from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows, scaling
-from candidly.device import find_device
-from candidly.engine import fit
+from candidly.engine.description import describe
+from candidly.engine.device import find_device
+from candidly.engine.model import Model
+from candidly.engine.problem import Problem
+from candidly.engine.training import fit
 from candidly.methods import Method
-from candidly.model import Model, describe
-from candidly.problem import Problem
 
 _BLOCK = 2**24  # probabilities held at a time
 
@@ -267,7 +267,7 @@ def _table(
 
 
 def _versions() -> dict[str, str]:
-    known = {"candidly": candidly.__version__, "python": platform.python_version(), "torch": torch.__version__}
+    known = {"candidly": __version__, "python": platform.python_version(), "torch": torch.__version__}
     return known | {name: version(name) for name in ("numpy", "pyarrow", "scipy")}
 
 

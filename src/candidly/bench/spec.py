@@ -2,7 +2,7 @@
 
 Methods are named as in the paper's tables: ``proden`` alone, ``conf+proden`` with a cleaner before the plus. Datasets
 are named as `candidly.data.load` names them, or by a file's path; a fully labelled one takes, after a plus, how its
-candidate sets are made, such as ``digits+uniform-0.3`` (see `candidly.bench.sets`).
+candidate sets are made, such as ``digits+uniform-0.3`` (see `candidly.bench.datasets`).
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from typing import Any
 from candidly import cleaning
 from candidly.cleaning import Cleaner, Clsp, Conformal, Random
 from candidly.data.protocols import PROTOCOLS
+from candidly.engine.recipe import RECIPES, Recipe, find_recipe
 from candidly.methods import METHODS, Method
-from candidly.recipe import RECIPES, Recipe, find_recipe
 
 CLEANERS: dict[str, Cleaner] = {
     "conf": Conformal.published(),

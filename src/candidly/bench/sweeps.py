@@ -20,12 +20,12 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm import tqdm
 
-from candidly.bench import sets
+from candidly.bench import datasets as sets
 from candidly.bench.lock import locked
 from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
 from candidly.data.dataset import Dataset
-from candidly.device import find_device
+from candidly.engine.device import find_device
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more gain nothing
 

@@ -1,9 +1,9 @@
 """Cleaners prune candidate sets during training, and know no method. `CLEANERS` has those that are called by name."""
 
-from candidly.cleaning.base import Cleaner
 from candidly.cleaning.clsp import Clsp
 from candidly.cleaning.conformal import Conformal
 from candidly.cleaning.controls import Oracle, Random
+from candidly.engine.contract import Cleaner
 
 CLEANERS: dict[str, type[Cleaner]] = {"conformal": Conformal, "clsp": Clsp}
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from candidly.cleaning.base import Cleaner
-from candidly.neighbours import nearest
-from candidly.problem import Problem, as_tensor
+from candidly.engine.contract import Cleaner
+from candidly.engine.nets.neighbours import nearest
+from candidly.engine.problem import Problem, as_tensor
 
 
 @dataclass

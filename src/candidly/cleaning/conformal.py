@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from candidly import conformal
-from candidly.cleaning.base import Cleaner, Predict
-from candidly.methods.base import Batch
-from candidly.problem import Problem, stream
+from candidly.engine.contract import Batch, Cleaner, Predict
+from candidly.engine.problem import Problem, stream
 
 _ALPHA = {"off_candidate_mass": 0.0, "fixed": 0.05, "remark": 0.1}
 _TEMPERATURES = [2 ** (k / 4) for k in range(1, 17)]  # besides 1: up to 16

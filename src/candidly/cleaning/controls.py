@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from candidly.cleaning.base import Cleaner, Predict
-from candidly.methods.base import Batch
-from candidly.problem import Problem, check_labels, stream
+from candidly.engine.contract import Batch, Cleaner, Predict
+from candidly.engine.problem import Problem, check_labels, stream
 
 
 @dataclass

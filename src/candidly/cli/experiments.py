@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from candidly.options import File, Flag, Number, Text
+from candidly.cli.options import File, Flag, Number, Text
 
 
 def demo(seeds: int = 5, device: str = "auto") -> None:
@@ -19,7 +19,7 @@ def demo(seeds: int = 5, device: str = "auto") -> None:
         seeds: How many random splits to average over; they train together.
         device: Where to train: auto, cpu or cuda.
     """
-    from candidly.demo import run
+    from candidly.cli.demo import run
 
     run(seeds, device)
 
@@ -104,7 +104,7 @@ def bench(
         retry_failed: Try again what failed before.
     """
     from candidly.bench import SUITES, Spec, read_spec, sweep
-    from candidly.recipe import find_recipe
+    from candidly.engine.recipe import find_recipe
 
     given: dict[str, Any] = {"datasets": datasets, "methods": methods, "cleaners": cleaners, "seeds": seeds}
     given |= {"inits": inits, "protocol": protocol, "recipe": recipe}

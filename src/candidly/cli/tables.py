@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from candidly.options import (
+from candidly.cli.options import (
     Candidate,
     Column,
     Columns,
@@ -43,7 +43,7 @@ def fit(
         out: The folder for the model.
         report: Also write a page on what was found (.html).
     """
-    from candidly import commands
+    from candidly.cli import training as commands
 
     commands.fit(table, candidates, out, report, reading, training, telling)
 
@@ -71,7 +71,7 @@ def clean(
         out: The table to write, in one of these formats, or - for standard output.
         report: Also write a page on what was found (.html).
     """
-    from candidly import commands
+    from candidly.cli import training as commands
 
     commands.clean(table, candidates, out, report, voting, reading, training, telling)
 
@@ -101,7 +101,7 @@ def audit(
         alphas: Levels to try beside --alpha, with commas between them (default: 0.01,0.02,0.05,0.1,0.15,0.2,0.3).
         report: Also write a page on what was found (.html).
     """
-    from candidly import commands
+    from candidly.cli import training as commands
 
     commands.audit(table, candidates, alphas, report, voting, reading, training, telling)
 
@@ -135,7 +135,7 @@ def predict(
         separator: What stands between names in a cell of CSV.
         delimiter: What stands between the columns of CSV (default: a comma, and a tab in .tsv files).
     """
-    from candidly import commands
+    from candidly.cli import models as commands
 
     commands.predict(
         model,
@@ -174,7 +174,7 @@ def evaluate(
         drop: Columns to leave out, with commas between them.
         delimiter: What stands between the columns of CSV (default: a comma, and a tab in .tsv files).
     """
-    from candidly import commands
+    from candidly.cli import models as commands
 
     commands.evaluate(
         model, table, labels, plot=plot, candidate=candidate, drop=drop, delimiter=delimiter, telling=telling
@@ -193,6 +193,6 @@ def report(
         model: The folder that `candidly fit` wrote.
         out: The page to write (.html).
     """
-    from candidly import commands
+    from candidly.cli import models as commands
 
     commands.report(model, out, telling)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from candidly.data.dataset import Dataset
-from candidly.data.entry import LicenceNotice
-from candidly.data.own import read_mat, read_npz, suffix_of
-from candidly.data.published import load_published
-from candidly.data.registry import REGISTRY
-from candidly.data.tables import SUFFIXES, read_table
+from candidly.data.published.catalogue import LicenceNotice
+from candidly.data.published.loading import load_published
+from candidly.data.published.registry import REGISTRY
+from candidly.data.readers.tables import SUFFIXES, read_table
+from candidly.data.readers.user_files import read_mat, read_npz
+from candidly.tables.files import suffix_of
 
 __all__ = ["REGISTRY", "Dataset", "LicenceNotice", "load", "read_table"]
 

@@ -1,6 +1,7 @@
 """One file per paper. `METHODS` maps the name used in commands and tables to the class."""
 
-from candidly.methods.base import Batch, Method, Sweep
+from candidly.engine import Batch, Method, Model, OneNetwork, Sweep
+from candidly.engine.saved import KNOWN_METHODS
 from candidly.methods.cavl import Cavl
 from candidly.methods.cc import Cc
 from candidly.methods.crosel import Crosel
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method]] = {
     "valen": Valen,
     "crosel": Crosel,
 }
+KNOWN_METHODS.update(METHODS, supervised=Supervised)  # so that saved models find them
 
 
 def find_method(method: Method | str) -> Method:
@@ -37,6 +39,8 @@ __all__ = [
     "Cc",
     "Crosel",
     "Method",
+    "Model",
+    "OneNetwork",
     "Pop",
     "Proden",
     "Rc",

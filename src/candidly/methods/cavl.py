@@ -24,10 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from candidly.losses import soft_ce
-from candidly.methods.base import Batch, OneNetwork
-from candidly.nets import BuildNet
-from candidly.problem import Problem
+from candidly.engine import Batch, BuildNet, OneNetwork, Problem, soft_ce
 
 
 @dataclass

@@ -17,10 +17,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from candidly.losses import candidate_nll
-from candidly.methods.base import Batch, OneNetwork
-from candidly.nets import BuildNet
-from candidly.problem import Problem
+from candidly.engine import Batch, BuildNet, OneNetwork, Problem, candidate_nll
 
 
 @dataclass

@@ -27,11 +27,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from candidly.augment import NOISE_PER_MIX, NOISE_PER_VIEW, flip_crop, mix_up
-from candidly.losses import candidate_nll, masked_softmax, soft_ce
-from candidly.methods.base import Batch, Method, Sweep
-from candidly.nets import BuildNet
-from candidly.problem import Problem
+from candidly.engine import Batch, BuildNet, Method, Problem, Sweep, candidate_nll, masked_softmax, soft_ce
+from candidly.engine.nets.augment import NOISE_PER_MIX, NOISE_PER_VIEW, flip_crop, mix_up
 
 
 @dataclass

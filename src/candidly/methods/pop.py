@@ -25,10 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from candidly.losses import masked_softmax, soft_ce
-from candidly.methods.base import Batch, OneNetwork, Sweep
-from candidly.nets import BuildNet
-from candidly.problem import Problem
+from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, masked_softmax, soft_ce
 
 
 @dataclass

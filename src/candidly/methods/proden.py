@@ -19,10 +19,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from candidly.losses import masked_softmax, soft_ce
-from candidly.methods.base import Batch, OneNetwork
-from candidly.nets import BuildNet
-from candidly.problem import Problem
+from candidly.engine import Batch, BuildNet, OneNetwork, Problem, masked_softmax, soft_ce
 
 
 @dataclass

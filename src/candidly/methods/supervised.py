@@ -12,10 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from candidly.losses import uniform_weights
-from candidly.methods.base import Batch, OneNetwork
-from candidly.nets import BuildNet
-from candidly.problem import Problem
+from candidly.engine import Batch, BuildNet, OneNetwork, Problem, uniform_weights
 
 
 @dataclass

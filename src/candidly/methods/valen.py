@@ -19,7 +19,7 @@ restricts the new targets and can be revoked at the next visit. Warm-up epochs c
 schedule. β, γ and c_x default to the paper's values for tabular data: it has (0.1, 5) for MNIST-like sets, (0.1, 10)
 for random flips and, with c = 0.2, CIFAR-10, c_x = 0.01 for images and large tables. The published conformal
 experiments set all to 1. The graph is on φ for all data; the authors' real-world runs have it on the raw features.
-t's gradient is the path-wise one described in `losses.log_gamma_sample`.
+t's gradient is the path-wise one described in `sampling.log_gamma_sample`.
 """
 
 import copy
@@ -30,11 +30,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from candidly import losses
-from candidly.methods.base import Batch, OneNetwork, Sweep
-from candidly.neighbours import nearest
-from candidly.nets import BuildNet
-from candidly.problem import Problem
+from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, masked_softmax, soft_ce
+from candidly.engine.nets import sampling
+from candidly.engine.nets.neighbours import nearest
 
 
 @dataclass
@@ -74,7 +72,7 @@ class Valen(OneNetwork):
         self.o, self.d = problem.start, problem.start
         self.graph = torch.full((problem.runs, len(problem.X), self.k), -1, device=self.o.device)
         self.factors = self.o.new_tensor([[self.c_x, 0.01, 1.0, self.beta, self.gamma, self.theta]] * problem.runs)
-        self.rows, self.noise = problem.rows, problem.num_classes * losses.NOISE_PER_GAMMA
+        self.rows, self.noise = problem.rows, problem.num_classes * sampling.NOISE_PER_GAMMA
 
     def phase(self, epoch: int) -> Hashable:
         """Warm-up, then main."""
@@ -88,16 +86,16 @@ class Valen(OneNetwork):
         """Equations (1) to (6)."""
         z, o = self.net(batch.x), batch.take(self.o)
         kept = batch.candidates(z.detach().softmax(-1))
-        batch.put(self.o, losses.masked_softmax(z.detach(), kept))  # (6), as PRODEN in the warm-up
+        batch.put(self.o, masked_softmax(z.detach(), kept))  # (6), as PRODEN in the warm-up
         if phase == "warm-up":
-            return losses.soft_ce(o, z)
+            return soft_ce(o, z)
         a, d = self.encoder(batch.x), batch.take(self.d)
         inside = torch.where(batch.S, a.log_softmax(-1), -torch.inf)
         s = (inside - inside.logsumexp(-1, keepdim=True).detach()).exp() + 0.01  # (1)
-        log_t = losses.log_dirichlet_sample(s, batch.noise(self.noise))
-        l_a = losses.dirichlet_kl_to_uniform((a / 4).exp().clamp(0.01, 30)).mean(-1)  # (3)
-        l_d, l_o = losses.soft_ce(o, a), losses.soft_ce(d, z)  # (4)
-        batch.put(self.d, o.lerp(losses.masked_softmax(log_t.detach(), kept), self.c))  # (6)
+        log_t = sampling.log_dirichlet_sample(s, batch.noise(self.noise))
+        l_a = sampling.dirichlet_kl_to_uniform((a / 4).exp().clamp(0.01, 30)).mean(-1)  # (3)
+        l_d, l_o = soft_ce(o, a), soft_ce(d, z)  # (4)
+        batch.put(self.d, o.lerp(masked_softmax(log_t.detach(), kept), self.c))  # (6)
         terms = [*self._reconstruction(batch, log_t.exp()), l_a, l_d, l_o]
         return (torch.stack(terms, -1) * self.factors).sum(-1)  # (5)
 

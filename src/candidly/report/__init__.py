@@ -9,11 +9,12 @@ import hashlib
 import os
 from importlib import resources
 
-from candidly.findings import Findings
+from candidly.report.facts import Findings
+from candidly.report.summary import summarise
 from candidly.report.view import view
 from candidly.store import replace
 
-__all__ = ["render", "write"]
+__all__ = ["Findings", "render", "summarise", "write"]
 
 
 def render(findings: Findings) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from candidly.findings import Bin, Curve
+from candidly.report.facts import Bin, Curve
 from candidly.report.texts import cut, percent, rounded, whole, width
 
 LEVELS = 5  # shades of a heat map

@@ -3,13 +3,13 @@
 import unicodedata
 from collections.abc import Sequence
 
-from candidly import printable
+from candidly import messages as printable
 
 MISSING = "–"
 
 
 def visible(text: str) -> str:
-    r"""Do as `candidly.printable.visible`, and show blanks and nothing, too.
+    r"""Do as `candidly.messages.visible`, and show blanks and nothing, too.
 
     Examples
     --------

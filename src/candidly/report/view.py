@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from candidly.findings import HISTORY, NOISY, AuditFacts, DoubtFacts, Doubtful, Findings, LevelFacts, PairFacts
+from candidly.cleaning.audit import NOISY
 from candidly.report import charts
+from candidly.report.facts import HISTORY, AuditFacts, DoubtFacts, Doubtful, Findings, LevelFacts, PairFacts
 from candidly.report.texts import MISSING, cut, duration, fixed, interval, percent, rounded, visible, whole
 
 _CURVES = {

@@ -1,0 +1,180 @@
+"""Datasets as experiments name them, with candidate sets that are made once and kept.
+
+A name such as ``cifar10+long-tailed-0.01+uniform-0.1`` is a dataset and steps that change it, from left to right:
+
+- ``uniform-Q``, ``hierarchical-Q``, ``uniform-superset``, ``label-dependent``, ``noisy-Q-ETA``: candidate sets;
+- ``instance-dependent`` and ``instance-dependent-RATE``: candidate sets from a network that is trained first;
+- ``long-tailed-RHO``: fewer rows of the later classes.
+
+They are the functions of `candidly.corrupt`, applied to the training rows where the publisher fixed a split and to all
+rows otherwise. When no step makes candidate sets, the paper's image datasets take the paper's, and `digits` takes
+instance-dependent ones.
+"""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from candidly import data, store
+from candidly.bench.lock import locked
+from candidly.candidates import Candidates
+from candidly.data import corrupt
+from candidly.data.dataset import Dataset
+from candidly.data.protocols import default, scaling
+from candidly.engine.description import describe
+
+SEED = 0  # of all candidate sets: they belong to the dataset, not to a run
+DEFAULT_STEPS = {
+    "digits": "instance-dependent-0.4",
+    "mnist": "instance-dependent-0.8",
+    "fmnist": "instance-dependent-0.8",
+    "kmnist": "instance-dependent-0.8",
+    "svhn": "instance-dependent-0.8",
+    "cifar10": "uniform-0.1",
+    "cifar100": "hierarchical-0.1",
+}
+_FEW_ROWS = 10_000  # below, the published training of the network behind instance-dependent sets is far too short
+
+
+# How many numbers each step takes.
+_STEPS = {
+    "uniform": (1,),
+    "hierarchical": (1,),
+    "uniform-superset": (0,),
+    "label-dependent": (0,),
+    "noisy": (2,),
+    "instance-dependent": (0, 1),
+    "long-tailed": (1,),
+}
+
+
+def load(name: str, kept: Path, root: str | None = None, download: bool = False, device: str = "auto") -> Dataset:
+    """Load a dataset with its candidate sets.
+
+    Parameters
+    ----------
+    name
+        A dataset, or a file's path, and the steps that change it.
+    kept
+        The folder in which candidate sets that are made are kept; those found there are used.
+    root, download
+        As in `candidly.data.load`.
+    device
+        Where the network behind instance-dependent sets trains.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load("digits+uniform-0.5", Path(folder))
+    Dataset('digits+uniform-0.5': 1797 rows, 64 features, 10 classes, 5.47 candidates per row)
+    """
+    parts = name.split("+")
+    # A file's own name may hold a plus: the longest one that exists is meant.
+    files = [k for k in range(len(parts), 0, -1) if os.path.isfile("+".join(parts[:k]))]
+    k = files[0] if files else 1
+    base, steps = "+".join(parts[:k]), [_parse(step) for step in parts[k:]]
+    dataset = data.load(base, root, download=download)
+    if files and base != dataset.name and dataset.name in data.REGISTRY:
+        raise ValueError(f"{base} would be called {dataset.name!r}, as a known dataset; rename the file")
+    if base in DEFAULT_STEPS and all(step == "long-tailed" for step, _ in steps):
+        steps.append(_parse(DEFAULT_STEPS[base]))
+    for step, numbers in steps:
+        dataset = _apply(dataset, step, numbers, kept, device)
+    return replace(dataset, name="+".join([dataset.name, *parts[k:]]))
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """Hash what a dataset holds, whatever its name."""
+    return store.digest({key: describe(value) for key, value in vars(dataset).items() if key != "name"})
+
+
+def _parse(step: str) -> tuple[str, tuple[float, ...]]:
+    match = re.fullmatch(r"([a-z-]+?)((?:-\d+(?:\.\d+)?)*)", step)
+    name, numbers = (match[1], tuple(float(number) for number in match[2].split("-")[1:])) if match else (step, ())
+    if name not in _STEPS:
+        raise ValueError(f"unknown step {step!r} after a dataset's name; known are {', '.join(_STEPS)}")
+    if len(numbers) not in _STEPS[name]:
+        wanted = " or ".join(map(str, _STEPS[name]))
+        raise ValueError(f"step {step!r} has {len(numbers)} numbers but takes {wanted}; write it as {name}-0.1")
+    return name, numbers
+
+
+def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, device: str) -> Dataset:
+    """Change the training rows, or all rows where the publisher fixed no split."""
+    if dataset.y is None:
+        raise ValueError(f"dataset {dataset.name!r} has no true labels, from which {step} would make candidate sets")
+    n = len(dataset.X) if dataset.num_train is None else dataset.num_train
+    part = replace(dataset, X=dataset.X[:n], S=dataset.S[:n], y=dataset.y[:n])
+    if step == "long-tailed":
+        tail = corrupt.long_tailed(dataset.y[:n], len(dataset.classes), numbers[0], SEED)
+        rows = np.concatenate([tail, np.arange(n, len(dataset.X))])
+        left = None if dataset.num_train is None else len(tail)
+        return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
+    facts = {"dataset": fingerprint(part), "step": step, "numbers": list(numbers), "seed": SEED}
+    folder = kept / f"{step}-{store.digest(facts)}"
+    with locked(folder, wait=True):
+        if not (folder / "candidates.json").is_file():
+            Candidates(_make(part, step, numbers, device), dataset.classes).save(folder, facts)
+    try:
+        S = Candidates.load(folder).matrix
+    except ValueError as error:
+        raise ValueError(f"{error}; or remove {folder}, and the sets are made again") from error
+    return replace(dataset, S=np.concatenate([S, dataset.S[n:]]))
+
+
+def _make(dataset: Dataset, step: str, numbers: tuple[float, ...], device: str) -> NDArray[np.bool_]:
+    y, num_classes = dataset.y, len(dataset.classes)
+    assert y is not None
+    match step:
+        case "uniform":
+            return corrupt.uniform(y, num_classes, numbers[0], SEED)
+        case "hierarchical":
+            return corrupt.hierarchical(y, _groups(dataset), numbers[0], SEED)
+        case "uniform-superset":
+            return corrupt.uniform_superset(y, num_classes, SEED)
+        case "label-dependent":
+            return corrupt.label_dependent(y, num_classes, SEED)
+        case "noisy":
+            return corrupt.noisy(y, num_classes, numbers[0], numbers[1], SEED)
+        case _:
+            return _instance_dependent(dataset, y, device, *numbers)
+
+
+def _groups(dataset: Dataset) -> tuple[int, ...]:
+    if dataset.groups is None:
+        raise ValueError(f"the classes of {dataset.name!r} have no superclasses, which hierarchical needs; use uniform")
+    return dataset.groups
+
+
+def _instance_dependent(
+    dataset: Dataset, y: NDArray[np.int64], device: str, rate: float | None = None
+) -> NDArray[np.bool_]:
+    """Train the network behind the sets on what the protocols make of images, or on standardised features."""
+    X = default(dataset).X
+    shift, scale = scaling(dataset)
+    if scale is None:
+        spread = X.std(axis=0)
+        X = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    return corrupt.instance_dependent(
+        X,
+        y,
+        len(dataset.classes),
+        SEED,
+        rate=rate,
+        net=find_net(X),
+        recipe="quick" if len(X) < _FEW_ROWS else None,
+        device=device,
+        shift=shift,
+        scale=scale,
+    )
+
+
+def find_net(X: NDArray[Any]) -> str:
+    """Return the paper's network for prepared features: ResNet-9 for colour images, otherwise the MLP."""
+    return "resnet9" if X.ndim == 4 else "mlp"

@@ -1,0 +1,6 @@
+"""Candidate sets, the one data type: a boolean matrix (n, C) with class names, and what is converted to it."""
+
+from candidly.candidates.sets import Candidates, check, encode
+from candidly.candidates.votes import Agreement, Votes, from_annotations
+
+__all__ = ["Agreement", "Candidates", "Votes", "check", "encode", "from_annotations"]

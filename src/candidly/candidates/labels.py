@@ -1,0 +1,181 @@
+"""What users write as labels: a matrix, or one entry per row, which is a class name or several."""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from candidly.candidates.frames import as_frame
+
+Rows = list[list[Hashable]]
+"""The class names of each row."""
+
+
+def read(y: Any, separator: str | None = None) -> NDArray[np.bool_] | Rows:
+    """Find out what y is: a boolean matrix (n, C), or the class names of each row.
+
+    `candidly.candidates.encode` says what is understood.
+
+    Examples
+    --------
+    >>> read(["cat | dog", "cat"], separator="|")
+    [['cat', 'dog'], ['cat']]
+    """
+    if separator == "":
+        raise ValueError("separator is empty; pass the text between the names, e.g. '|', or None")
+    parsed = _parse(y)
+    if not isinstance(parsed, np.ndarray):
+        return [_row_names(i, row, separator) for i, row in enumerate(parsed)]
+    if separator is not None:
+        raise ValueError("separator= splits rows of strings, but y is a matrix; leave it out")
+    return _as_boolean(parsed)
+
+
+def column_names(y: Any) -> tuple[Any, ...] | None:
+    """Return the class names that a matrix has as the names of its columns, if it has some."""
+    names = getattr(y, "column_names", getattr(y, "columns", None))
+    if names is None or list(names) == list(range(len(names))):
+        return None
+    return tuple(names)
+
+
+def arrange(matrix: NDArray[np.bool_], columns: Sequence[Any], classes: Sequence[Any]) -> NDArray[np.bool_]:
+    """Put the columns of a matrix into the order of the classes.
+
+    Examples
+    --------
+    >>> arrange(np.array([[True, False]]), ["dog", "cat"], ["cat", "dog"]).tolist()
+    [[False, True]]
+    """
+    place = {name: j for j, name in enumerate(columns)}
+    if place.keys() != set(classes) or len(place) < len(columns):
+        raise ValueError(
+            f"y has the columns {list(columns)[:10]} but the classes are {list(classes)[:10]}; name them alike"
+        )
+    return matrix[:, [place[name] for name in classes]]
+
+
+def mark(rows: Rows, classes: Sequence[Hashable], unknown: bool = False) -> NDArray[np.bool_]:
+    """Return the matrix (n, C) of the rows' names; names that are not in `classes` are refused, or left out.
+
+    Examples
+    --------
+    >>> mark([["cat", "dog"], ["owl"]], ["dog", "cat"], unknown=True).tolist()
+    [[True, True], [False, False]]
+    """
+    column = {name: j for j, name in enumerate(classes)}
+    matrix = np.zeros((len(rows), len(classes)), dtype=bool)
+    for i, row in enumerate(rows):
+        for name in row:
+            if name in column:
+                matrix[i, column[name]] = True
+            elif not unknown:
+                raise ValueError(f"row {i} names {name!r}, which is not in classes; add it there or correct the row")
+    return matrix
+
+
+def _parse(y: Any) -> NDArray[Any] | list[Any]:
+    """Return a matrix of numbers, or a list with one entry per row."""
+    if hasattr(y, "tocsr"):
+        y = y.toarray()
+    frame = as_frame(y, "y") if hasattr(y, "column_names") or hasattr(y, "columns") else None
+    if frame is not None or hasattr(y, "__array__"):
+        array = np.asarray(y) if frame is None else frame.to_numpy()
+        if array.ndim == 0:
+            raise ValueError(f"y is the single value {y!r}; pass one entry per row")
+        numbers = array.dtype.kind in "biuf" or (array.dtype == object and all(_is_number(v) for v in array.flat))
+        return array if numbers and array.ndim > 1 else list(array)
+    if isinstance(y, (str, bytes, Mapping)) or not isinstance(y, Iterable):
+        raise ValueError(f"y is a {type(y).__name__}; pass a matrix or one entry per row")
+    rows = list(y)
+    if _is_grid(rows):
+        cells = [_plain(value) for row in rows for value in row]
+        if all(isinstance(value, bool) for value in cells):
+            return np.array(cells).reshape(len(rows), -1)
+        if all(_is_number(value) and value in (0, 1) for value in cells):
+            raise ValueError(
+                "y is a nested list of 0 and 1, which could be a matrix or lists of class names; "
+                "pass numpy.array(y) for a matrix, or sets for class names"
+            )
+    return rows
+
+
+def _is_grid(rows: list[Any]) -> bool:
+    """Whether all rows are sequences of one length of at least two."""
+    if not all(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) == 1 for row in rows):
+        return False
+    widths = {len(row) for row in rows}
+    return len(widths) == 1 and widths.pop() >= 2
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, np.bool_, np.number))
+
+
+def _plain(value: Any) -> Any:
+    """Turn a scalar of an array library into a Python one."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def _as_boolean(array: NDArray[Any]) -> NDArray[np.bool_]:
+    if array.dtype == np.bool_:
+        return array
+    wrong = (array != 0) & (array != 1)
+    if wrong.any():
+        at = tuple(np.argwhere(wrong)[0])
+        raise ValueError(
+            f"row {at[0]} holds {array[at]} in what is read as a 0-1 matrix; "
+            "pass 0 and 1 only, or lists (not an array) of class names"
+        )
+    return array.astype(bool)
+
+
+def _row_names(i: int, row: Any, separator: str | None) -> list[Hashable]:
+    """Return the class names of one row."""
+    row, place = _plain(row), f"row {i}"
+    if separator is not None:
+        if not isinstance(row, str):
+            raise ValueError(f"{place} is {row!r}, not a string; leave separator= out or pass strings only")
+        parts = [part.strip() for part in row.split(separator)] if row.strip() else []
+        if "" in parts:
+            raise ValueError(f"{place} is {row!r}, with an empty name beside {separator!r}; remove the stray separator")
+        return list(parts)
+    if isinstance(row, Mapping):
+        raise ValueError(f"{place} is a mapping; pass the names of its candidates as a list")
+    if isinstance(row, Collection) and not isinstance(row, (str, bytes)):
+        return [_name(value, place) for value in row]
+    return [_name(row, place)]
+
+
+def _name(value: Any, place: str) -> Hashable:
+    value = _plain(value)
+    absent = type(value).__name__ in ("NAType", "NaTType")  # pandas', which need not be installed
+    if value is None or absent or (isinstance(value, float) and value != value):
+        raise ValueError(f"{place} holds a missing name ({value}); drop it or name a class")
+    if isinstance(value, str) and not value.strip():
+        raise ValueError(f"{place} holds an empty name ({value!r}); drop it or name a class")
+    if not isinstance(value, Hashable):
+        raise ValueError(f"{place} holds {value!r}, which is no class name; pass strings or numbers")
+    return value
+
+
+def class_names(classes: Iterable[Any]) -> tuple[Hashable, ...]:
+    """Return a class list as names that can be compared and stored; no name may stand in it twice."""
+    if isinstance(classes, (str, bytes)):
+        raise ValueError(f"classes is the single text {classes!r}; pass a list of names")
+    names = tuple(_name(value, f"classes[{j}]") for j, value in enumerate(classes))
+    if len(set(names)) < len(names):
+        twice = next(name for j, name in enumerate(names) if name in names[:j])
+        raise ValueError(f"class {twice!r} is listed twice; list every class once")
+    return names
+
+
+def sorted_names(rows: Rows) -> tuple[Hashable, ...]:
+    """Return all names of the rows, sorted."""
+    found: set[Any] = {name for row in rows for name in row}
+    try:
+        return tuple(sorted(found))
+    except TypeError:
+        kinds = ", ".join(sorted({type(name).__name__ for name in found}))
+        raise ValueError(f"class names of types {kinds} cannot be sorted; fix their order with classes=") from None

@@ -1,0 +1,281 @@
+"""Candidate sets: a boolean matrix (n, C) with class names.
+
+``S[i, j]`` says that class j is a candidate for row i. Candidate sets, cleaned sets and prediction sets are all of this
+type. Whatever a user holds (a matrix, lists of names, strings such as ``cat|dog``, plain labels) is converted by
+`encode` and checked once, here. Sets that experiments rely on are frozen with `Candidates.save`.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from candidly.candidates import labels
+from candidly.candidates.labels import class_names
+
+__all__ = ["Candidates", "check", "encode"]
+
+Folder = str | os.PathLike[str]
+
+
+def check(matrix: NDArray[np.bool_]) -> None:
+    """Check that a boolean matrix is a usable set of candidate sets.
+
+    Parameters
+    ----------
+    matrix : ndarray of bool, shape (n, C)
+        One row per example, one column per class.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is not two-dimensional or not boolean, has no rows or fewer than two classes, or has an empty row.
+
+    Examples
+    --------
+    >>> check(np.array([[True, False], [True, True]]))
+    >>> check(np.array([[True, False], [False, False]]))
+    Traceback (most recent call last):
+        ...
+    ValueError: row 1 has no candidates; drop it or list at least one class for it
+    """
+    matrix = np.asarray(matrix)
+    if matrix.ndim != 2:
+        raise ValueError(f"candidates have shape {matrix.shape}; pass a two-dimensional matrix (rows, classes)")
+    if matrix.dtype != np.bool_:
+        raise ValueError(f"candidates have dtype {matrix.dtype}; pass a boolean matrix, or convert with encode(...)")
+    if matrix.shape[0] == 0:
+        raise ValueError("candidates have no rows; pass at least one")
+    if matrix.shape[1] < 2:
+        raise ValueError(f"the number of classes is {matrix.shape[1]}; at least two are needed, list all with classes=")
+    empty = np.flatnonzero(~matrix.any(axis=1))
+    if empty.size:
+        others = f" (and {empty.size - 1} more rows)" if empty.size > 1 else ""
+        raise ValueError(f"row {empty[0]} has no candidates{others}; drop it or list at least one class for it")
+
+
+def warn_of_sameness(matrix: NDArray[np.bool_]) -> None:
+    """Warn if all rows (more than one) have the same candidates: nothing can be learned from them."""
+    if len(matrix) > 1 and np.array_equal(matrix.all(axis=0), matrix.any(axis=0)):
+        warnings.warn(
+            f"all {len(matrix)} rows have the same candidates, so nothing can be learned from them; "
+            "add rows whose candidate sets differ, or check how the sets were made",
+            stacklevel=4,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Candidate sets with class names, checked at construction.
+
+    Parameters
+    ----------
+    matrix : ndarray of bool, shape (n, C)
+        ``matrix[i, j]`` says that class j is a candidate for row i. Kept as a read-only copy.
+    classes : tuple
+        The C class names, in column order.
+
+    Examples
+    --------
+    >>> S = Candidates(np.array([[True, False], [True, True]]), ("cat", "dog"))
+    >>> S.decode()
+    [('cat',), ('cat', 'dog')]
+    >>> S.mean_size
+    1.5
+    """
+
+    matrix: NDArray[np.bool_]
+    classes: tuple[Hashable, ...]
+
+    def __post_init__(self) -> None:
+        matrix = np.array(self.matrix)
+        check(matrix)
+        matrix.setflags(write=False)
+        classes = class_names(self.classes)
+        if len(classes) != matrix.shape[1]:
+            raise ValueError(f"{len(classes)} class names for {matrix.shape[1]} columns; pass one name per column")
+        object.__setattr__(self, "matrix", matrix)
+        object.__setattr__(self, "classes", classes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Candidates):
+            return NotImplemented
+        return self.classes == other.classes and np.array_equal(self.matrix, other.matrix)
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of candidates of each row, shape (n,)."""
+        sizes: NDArray[np.int64] = self.matrix.sum(axis=1, dtype=np.int64)
+        return sizes
+
+    @property
+    def mean_size(self) -> float:
+        """Mean number of candidates."""
+        return float(self.sizes.mean())
+
+    @property
+    def singletons(self) -> NDArray[np.bool_]:
+        """Rows with a single candidate, shape (n,)."""
+        return np.equal(self.sizes, 1)
+
+    def co_occurrence(self) -> NDArray[np.int64]:
+        """Count, for each pair of classes, the rows that hold both; the diagonal counts the rows of each class.
+
+        Examples
+        --------
+        >>> encode([["a", "b"], ["b"]]).co_occurrence().tolist()
+        [[1, 1], [1, 2]]
+        """
+        # Floating point takes the fast matrix product and is exact below 2**53.
+        counts = self.matrix.astype(np.float64)
+        return (counts.T @ counts).astype(np.int64)
+
+    def decode(self) -> list[tuple[Hashable, ...]]:
+        """Return each row's candidates by name, in class order.
+
+        Examples
+        --------
+        >>> encode(["dog|cat", "dog"], separator="|").decode()
+        [('cat', 'dog'), ('dog',)]
+        """
+        return [tuple(self.classes[j] for j in np.flatnonzero(row)) for row in self.matrix]
+
+    @property
+    def digest(self) -> str:
+        """Hash of sets and class names, 16 hexadecimal digits, however they are stored; names as in `save`."""
+        return _digest(len(self), self.classes, np.packbits(self.matrix))
+
+    def save(self, folder: Folder, facts: Mapping[str, Any] | None = None, *, stem: str = "candidates") -> str:
+        """Freeze the candidates in a folder, one bit per row and class; class names must be strings or integers.
+
+        Parameters
+        ----------
+        folder : path
+            Created if missing; what was saved there under the same stem is replaced.
+        facts : mapping, optional
+            How the sets were made, in JSON types, for whoever reads the JSON file.
+        stem : str, default "candidates"
+            First part of the two file names.
+
+        Returns
+        -------
+        str
+            The digest.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     digest = encode([["cat", "dog"], ["dog"]]).save(folder)
+        ...     Candidates.load(folder).digest == digest
+        True
+        """
+        import torch
+
+        from candidly.store import states  # which imports torch
+
+        bits = np.packbits(self.matrix)
+        digest = _digest(len(self), self.classes, bits)
+        saved = {"rows": len(self), "classes": list(self.classes), "digest": digest, "facts": dict(facts or {})}
+        states.write(folder, {"bits": torch.from_numpy(bits)}, saved, stem=stem)
+        return digest
+
+    @classmethod
+    def load(cls, folder: Folder, *, stem: str = "candidates") -> "Candidates":
+        """Return the candidates that `save` froze.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there are none.
+        ValueError
+            If the files hold something else, or the sets or class names were changed.
+        """
+        from candidly.store import states
+
+        tensors, saved = states.read(folder, stem=stem)
+        rows, classes, bits = saved.get("rows"), saved.get("classes"), tensors.get("bits")
+        if not (isinstance(rows, int) and rows > 0 and isinstance(classes, list) and bits is not None):
+            raise ValueError(
+                f"{folder} holds no candidates under {stem!r}; pass the folder and stem given to save(...)"
+            )
+        packed: NDArray[Any] = bits.numpy()
+        intact = packed.dtype == np.uint8 and packed.size == -(-rows * len(classes) // 8)
+        if not intact or _digest(rows, tuple(classes), packed) != saved.get("digest"):
+            raise ValueError(f"sets or class names in {folder} were changed; restore a copy or save them again")
+        matrix = np.unpackbits(packed, count=rows * len(classes)).view(np.bool_).reshape(rows, -1)
+        return cls(matrix, tuple(classes))
+
+
+def _digest(rows: int, classes: tuple[Hashable, ...], bits: NDArray[np.uint8]) -> str:
+    for name in classes:
+        if type(name) not in (str, int):
+            raise ValueError(f"class {name!r} is a {type(name).__name__}; save strings or integers as class names")
+    head = json.dumps([rows, classes]).encode()
+    return hashlib.sha256(head + bits.tobytes()).hexdigest()[:16]
+
+
+def encode(y: Any, classes: Iterable[Hashable] | None = None, separator: str | None = None) -> Candidates:
+    """Convert labels of any supported form to `Candidates`.
+
+    Parameters
+    ----------
+    y : Candidates, array, sparse matrix, data frame or iterable of rows
+        A boolean or 0-1 matrix (n, C); or one entry per row: a list, tuple, set or array of class names, a string, or
+        a plain label, which is its own single candidate. Arrays of numbers with two axes are matrices, lists are names.
+        Nested lists of nothing but 0 and 1 could be either and are refused.
+    classes : iterable, optional
+        The class names, in column order. By default the sorted names found in `y`; for a matrix its column names if it
+        has any, else 0 … C−1.
+    separator : str, optional
+        Split each row's string here, e.g. ``"|"`` for ``"cat|dog"``. Without it strings are never split.
+
+    Returns
+    -------
+    Candidates
+
+    Raises
+    ------
+    ValueError
+        For a row without candidates, an unknown, empty or missing name (with its row), or an ambiguous or unusable `y`.
+
+    Examples
+    --------
+    >>> encode([{"cat", "dog"}, {"cat"}]).matrix.tolist()
+    [[True, True], [True, False]]
+    >>> encode(["cat | dog", "cat"], classes=["dog", "cat"], separator="|").decode()
+    [('dog', 'cat'), ('cat',)]
+    >>> encode(np.array([[0, 1, 1], [1, 0, 0]])).decode()
+    [(1, 2), (0,)]
+    >>> encode([3, 7, 3]).decode()
+    [(3,), (7,), (3,)]
+    """
+    names = None if classes is None else class_names(classes)
+    if isinstance(y, Candidates):
+        if names is None or names == y.classes:
+            return y
+        y = y.decode()
+    found = labels.read(y, separator)
+    if isinstance(found, np.ndarray):
+        columns = labels.column_names(y)
+        if names is None:
+            names = tuple(range(found.shape[-1])) if columns is None else columns
+        matrix = found if columns is None else labels.arrange(found, columns, names)
+        return _warned(Candidates(matrix, names))
+    if names is None:
+        names = labels.sorted_names(found)
+    return _warned(Candidates(labels.mark(found, names), names))
+
+
+def _warned(found: Candidates) -> Candidates:
+    warn_of_sameness(found.matrix)
+    return found

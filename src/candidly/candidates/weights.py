@@ -1,0 +1,20 @@
+"""Label weights on candidate sets, as tensor functions over the last axis."""
+
+import torch
+from torch import Tensor
+
+
+def uniform_weights(S: Tensor, dtype: torch.dtype) -> Tensor:
+    """Equal label weights on the candidates: ``q_j = 1 / |S|`` for ``j`` in S, zero elsewhere."""
+    return S.to(dtype) / S.sum(-1, keepdim=True)
+
+
+def masked_softmax(z: Tensor, S: Tensor) -> Tensor:
+    """``norm_S(softmax(z))``, computed from the logits so that candidates that underflow do not give 0/0.
+
+    Examples
+    --------
+    >>> masked_softmax(torch.tensor([0.0, 0.0, -500.0]), torch.tensor([True, False, True]))
+    tensor([1., 0., 0.])
+    """
+    return torch.where(S, z, -torch.inf).softmax(-1)

@@ -1,0 +1,46 @@
+"""Conformal prediction on held-out scores, as pure tensor functions."""
+
+from candidly.conformal.pvalues import (
+    cross_p_values,
+    cumulative,
+    p_values,
+    ranks,
+    remark_level,
+    shares,
+    smoothed_p_values,
+    threshold,
+    with_ends,
+)
+from candidly.conformal.scores import aps, best, mean, off_candidate_mass, pooled, singletons, sort_scores, worst
+from candidly.conformal.temperature import (
+    blocks,
+    candidate_log_odds,
+    candidate_probabilities,
+    fit_temperature,
+    log,
+)
+
+__all__ = [
+    "aps",
+    "best",
+    "blocks",
+    "candidate_log_odds",
+    "candidate_probabilities",
+    "cross_p_values",
+    "cumulative",
+    "fit_temperature",
+    "log",
+    "mean",
+    "off_candidate_mass",
+    "p_values",
+    "pooled",
+    "ranks",
+    "remark_level",
+    "shares",
+    "singletons",
+    "smoothed_p_values",
+    "sort_scores",
+    "threshold",
+    "with_ends",
+    "worst",
+]

@@ -1,0 +1,301 @@
+"""What held-out rows say about probabilities: their conformity scores, fold by fold, and the p-values they give.
+
+They also say how often predictions are wrong, as far as candidates can tell.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from candidly import conformal, metrics
+
+Kind = Literal["split", "cv+", "averaged"]
+Score = Literal["lac", "aps"]
+Candidate = Literal["best", "mean", "pooled", "worst", "singletons"]
+KINDS, SCORES = get_args(Kind), get_args(Score)
+CANDIDATES = {
+    "best": conformal.best,
+    "mean": conformal.mean,
+    "pooled": conformal.pooled,
+    "worst": conformal.worst,
+    "singletons": conformal.singletons,
+}
+MOST_LEVELS = 100  # of an audit or evaluation, fewer
+_MOST_POINTS = 200  # of a risk curve
+_DAMAGED = "the scores of held-out rows are missing or damaged; save the model again"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How p-values are computed; `candidly.PartialLabelClassifier.predict_p` explains it.
+
+    Examples
+    --------
+    >>> Rule(score="raps")
+    Traceback (most recent call last):
+        ...
+    ValueError: score is 'raps'; use one of lac, aps
+    """
+
+    kind: Kind = "cv+"
+    score: Score = "lac"
+    candidate: Candidate = "best"
+    smooth: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("kind", KINDS), ("score", SCORES), ("candidate", CANDIDATES)):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value in known):
+                raise ValueError(f"{name} is {value!r}; use one of {', '.join(known)}")
+        if not isinstance(self.smooth, bool | np.bool_):
+            raise ValueError(f"smooth is {self.smooth!r}; use True or False")
+
+    @property
+    def scores(self) -> str:
+        """The name of the scores it needs."""
+        return f"{self.score}.{self.candidate}"
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Scores of held-out rows by networks that did not train on them.
+
+    Attributes
+    ----------
+    scores : dict of Tensor, shape (K, M)
+        The scores of each fold's rows, ascending, padded with +inf, by score and candidate, such as "lac.best". There
+        is one per row, with "pooled" one per candidate, and with "singletons" one per row that has a single candidate.
+    counts : Tensor of int, shape (K,)
+        How many rows each fold holds out.
+    risk : Tensor, shape (3, T)
+        Confidence, share of the held-out rows that have at least that, and their estimated share of errors; in this
+        order, the confidence falling.
+    seed : int
+        Decides `uniforms`.
+
+    Examples
+    --------
+    >>> X, p, S = np.eye(3), torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]), torch.eye(2)[[0, 1, 1]].bool()
+    >>> calibration = Calibration.of(X, p, S, torch.tensor([0, 0, 0]), 1)
+    >>> calibration.p_values(np.ones((1, 3)), torch.tensor([[[0.7, 0.3]]]), Rule())
+    tensor([[0.5000, 0.2500]], dtype=torch.float64)
+    """
+
+    scores: Mapping[str, Tensor]
+    counts: Tensor
+    risk: Tensor
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        X: NDArray[Any],
+        p: Tensor,
+        S: Tensor,
+        fold: Tensor,
+        folds: int,
+        seed: int = 0,
+        temperature: float = 1.0,
+    ) -> "Calibration":
+        """Score rows X with probabilities p (N, C), of which those of fold -1 are left out.
+
+        The `temperature` is that of `row_errors`.
+        """
+        conformities = {"lac": p, "aps": conformal.aps(p, uniforms(X, seed)[:, 0])}
+        found = {
+            f"{score}.{name}": _by_fold(function(conformities[score], S), fold, folds)
+            for score in SCORES
+            for name, function in CANDIDATES.items()
+        }
+        held_out = fold >= 0
+        counts = torch.stack([(fold == k).sum() for k in range(folds)])
+        return cls(found, counts, risk_curve(p[held_out], S[held_out], temperature), seed)
+
+    def p_values(self, X: NDArray[Any], p: Tensor, rule: Rule) -> Tensor:
+        """Return the p-values (n, C) of new rows X with each fold's probabilities p (K, n, C)."""
+        scores = self.scores[rule.scores]
+        if rule.kind == "split":
+            scores, p = scores[:1], p[:1]
+        elif rule.kind == "averaged":
+            p = p.mean(0, keepdim=True).expand_as(p)
+        p = p.float()  # as the scores are: a row that equals one of theirs ties with it
+        counts = _count(scores)
+        u = uniforms(X, self.seed) if rule.smooth or rule.score == "aps" else torch.zeros(len(X), 2)
+        conformity = p if rule.score == "lac" else conformal.aps(p, u[:, 0])
+        if rule.smooth:
+            return conformal.smoothed_p_values(scores, counts, conformity, u[:, 1:])
+        return conformal.cross_p_values(scores, counts, conformity)
+
+    def count(self, rule: Rule) -> int:
+        """Return with how many scores a rule compares."""
+        scores = self.scores[rule.scores]
+        return int(_count(scores[:1] if rule.kind == "split" else scores).sum())
+
+    def check(self, rule: Rule) -> None:
+        """Refuse a rule that has no scores to compare with."""
+        self._check_rows("calibrate on")
+        if not self.count(rule):
+            raise ValueError(
+                f"no held-out row has a single candidate, which candidate={rule.candidate!r} compares with; use "
+                "candidate='worst', or give more rows"
+            )
+
+    def check_level(self, alpha: float, rule: Rule) -> None:
+        """Warn of a level at which nothing can be left out."""
+        number = self.count(rule)
+        if not rule.smooth and 1 / (number + 1) >= alpha:
+            what = {"pooled": "candidates of held-out rows", "singletons": "held-out rows with one candidate"}
+            warnings.warn(
+                f"{number} {what.get(rule.candidate, 'held-out rows')} are too few for alpha = {alpha}: every set "
+                "holds all classes; use a larger alpha or hold out more rows",
+                stacklevel=3,
+            )
+
+    def threshold(self, max_risk: float) -> float:
+        """Return the lowest confidence down to which the estimated share of errors is at most so much, or +inf."""
+        self._check_rows("estimate errors on")
+        threshold, _, risk = self.risk
+        low = threshold[risk <= max_risk]
+        if len(low):
+            return float(low[-1])
+        warnings.warn(
+            f"max_risk is {max_risk}, but the estimated share of errors is {risk.min():.3g} or more whichever rows are "
+            "accepted, so that none is; allow more",
+            stacklevel=3,
+        )
+        return float("inf")
+
+    def _check_rows(self, purpose: str) -> None:
+        if not self.counts.any():
+            raise ValueError(
+                f"no rows were held out to {purpose}; set folds=5, or validation_fraction=0.2 with folds=1, and fit"
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything by name, for a file."""
+        named = {**self.scores, "counts": self.counts, "risk": self.risk, "seed": torch.tensor(self.seed)}
+        return {f"calibration.{name}": value for name, value in named.items()}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, Tensor]) -> "Calibration":
+        """Read what `tensors` returned, trusting nothing."""
+        found = {name.removeprefix("calibration."): value for name, value in tensors.items()}
+        names = {f"{score}.{name}" for score in SCORES for name in CANDIDATES}
+        if found.keys() != names | {"counts", "risk", "seed"}:
+            raise ValueError(_DAMAGED)
+        counts, risk, seed = found.pop("counts"), found.pop("risk"), found.pop("seed")
+        whole = seed.dtype == torch.int64 and seed.ndim == 0 and _is_curve(risk)
+        if not whole or not all(_fit(name.partition(".")[2], scores, counts) for name, scores in found.items()):
+            raise ValueError(_DAMAGED)
+        return cls(found, counts, risk, int(seed))
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuse a level, or another share, that does not lie between 0 and 1.
+
+    Examples
+    --------
+    >>> check_share("alpha", 1)
+    Traceback (most recent call last):
+        ...
+    ValueError: alpha is 1; it must lie between 0 and 1
+    """
+    if not isinstance(value, int | float | np.number) or not 0 < value < 1:
+        raise ValueError(f"{name} is {value!r}; it must lie between 0 and 1")
+
+
+def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
+    """Return levels as rising numbers, each once, or refuse them.
+
+    Examples
+    --------
+    >>> read_levels([0.1, 0.05, 0.1])
+    (0.05, 0.1)
+    """
+    levels = list(alphas)
+    for alpha in levels:
+        check_share("alpha", alpha)
+    if not 0 < len(levels) < MOST_LEVELS:
+        raise ValueError(f"alphas has {len(levels)} levels; give at least one and fewer than {MOST_LEVELS}")
+    return tuple(sorted({float(alpha) for alpha in levels}))
+
+
+def uniforms(X: NDArray[Any], seed: int) -> Tensor:
+    """Draw two numbers on [0, 1) for each row, (n, 2), which its content and the seed decide.
+
+    So a row gets the same ones wherever it stands and whatever stands beside it.
+
+    Examples
+    --------
+    >>> u = uniforms(np.array([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0]]), 0)
+    >>> bool((u[0] == u[2]).all()), bool((u[0] == u[1]).any())
+    (True, False)
+    """
+    plain = X + 0.0 if X.dtype.kind == "f" else X  # there are two zeros
+    key = int(seed).to_bytes(8, "little", signed=True)
+    rows = np.ascontiguousarray(plain)
+    digests = b"".join(hashlib.blake2b(row.data, digest_size=16, key=key).digest() for row in rows)
+    bits = np.frombuffer(digests, "<u8").reshape(-1, 2) >> np.uint64(11)
+    return torch.from_numpy(bits * 2.0**-53)
+
+
+def row_errors(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
+    """Estimate how probably the most probable class of each row is wrong, (N,), from candidates alone.
+
+    It is 1 where that class is no candidate, else 1 − q of it, q the probability among the candidates at a temperature
+    (`candidly.conformal.candidate_probabilities`). At 1 the mean is 1 − `candidly.metrics.approximated_accuracy`, which
+    networks that are too sure make too low.
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.6, 0.2, 0.2], [0.1, 0.3, 0.6]])
+    >>> row_errors(p, torch.tensor([[True, True, False], [True, True, False]]))
+    tensor([0.2500, 1.0000])
+    """
+    best = p.argmax(-1, keepdim=True)
+    q = conformal.candidate_probabilities(conformal.log(p), S, temperature)
+    return (1 - q.gather(-1, best)).squeeze(-1).clamp_min(0)
+
+
+def risk_curve(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return confidence, coverage and estimated risk of held-out rows at a few points, (3, T), in float64."""
+    points = torch.stack(metrics.risk_coverage(p.amax(-1).double(), row_errors(p.double(), S, temperature)))
+    m = points.shape[1]
+    return points[:, torch.linspace(0, m - 1, min(m, _MOST_POINTS)).round().long()].unique_consecutive(dim=1)
+
+
+def _is_curve(risk: Tensor) -> bool:
+    """Whether this is a risk curve."""
+    if risk.dtype != torch.float64 or risk.ndim != 2 or len(risk) != 3 or risk.shape[1] > _MOST_POINTS:
+        return False
+    falls, rises = (risk[0].diff() <= 0).all(), (risk[1].diff() >= 0).all()
+    return bool(falls & rises & ((risk >= 0) & (risk <= 1.001)).all())  # a probability may be rounded up
+
+
+def _fit(candidate: str, scores: Tensor, counts: Tensor) -> bool:
+    """Whether these are scores of so many rows."""
+    types = scores.dtype == torch.float32 and counts.dtype == torch.int64
+    if not types or scores.ndim != 2 or counts.ndim != 1 or not len(scores) == len(counts) > 0:
+        return False
+    number = scores.isfinite().sum(1)
+    right = {"pooled": number >= counts, "singletons": number <= counts}.get(candidate, number == counts)
+    sorted_ = (scores[:, 1:] >= scores[:, :-1]).all() & ~scores.isnan().any() & ~scores.isneginf().any()
+    return bool((right & (counts >= 0)).all() & sorted_)
+
+
+def _count(scores: Tensor) -> Tensor:
+    """Return how many scores each fold has before the padding, (K,), without looking at them all."""
+    return torch.searchsorted(scores, scores.new_full((len(scores), 1), torch.inf))[:, 0]
+
+
+def _by_fold(scores: Tensor, fold: Tensor, folds: int) -> Tensor:
+    parts = [scores[fold == k] for k in range(folds)]
+    parts = [part[part.isfinite()].sort().values for part in parts]
+    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=torch.inf)

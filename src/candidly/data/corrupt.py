@@ -1,0 +1,399 @@
+"""Seeded synthetic candidate sets, made from true labels.
+
+All sets come from one uniform number per row and class, U = Generator(PCG64(seed)).random((n, C)): S = P > U, with
+P = 1 at the true label y. U < 1, so the true label is always a candidate; only noisy sets may lack it. Where rows are
+drawn again, whole rows take the generator's next numbers, in ascending order, until all are accepted. Numbers are drawn
+in blocks of rows, which changes nothing. The generators differ in P at the wrong labels j ≠ y:
+
+**Uniform flips** (`uniform`; Lv et al., ICML 2020): P_j = q. The CIFAR-10 candidate sets of Fuchs and Kalinke, UAI
+2025, were published in this form, with q = 0.1.
+
+**Hierarchical** (`hierarchical`; Wang et al., PiCO, ICLR 2022): P_j = q if j is of y's superclass, else 0. The
+CIFAR-100 sets of Fuchs and Kalinke were published in this form, with q = 0.1 and 20 superclasses of 5 classes each.
+
+**Uniform over supersets** (`uniform_superset`; Feng et al., NeurIPS 2020): each of the 2^(C−1) − 1 sets that hold y and
+are not all classes is equally likely. P_j = 1/2, and full rows are drawn again.
+
+**Label-dependent** (`label_dependent`): P_j = π_k at j = (y + k) mod C, k = 1, 2, …, and 0 elsewhere.
+
+**Noisy** (`noisy`): P_y = 1 − η and P_j = q, and empty rows are drawn again. This is the law of independent labels
+given that there is one: with w wrong labels in S and a = 1 − η(1 − q)^(C−1),
+
+    Pr(S) = (1 − η if y ∈ S, else η) · q^w (1 − q)^(C−1−w) / a,   Pr(y ∈ S) = (1 − η)/a,   Pr(j ∈ S) = q/a.
+
+That true labels may be missing is the setting of Lv et al., 2021 (On the Robustness of Average Losses for Partial-Label
+Learning), and of Lian et al., 2022 (IRNet); the law here is not taken from them.
+
+**Instance-dependent** (`instance_dependent`; Xu et al., NeurIPS 2021): with g a network trained on the true
+labels, u_j = g_j(x) at the wrong labels and 0 at the true one, u ← u / max_j u, and then
+
+- ``rate=None``, the text of Fuchs and Kalinke: P_j = u_j, so at least one wrong label is always added;
+- ``rate=r``, their experiments (r = 0.8): P_j = min(1, r·u_j / mean_j u), the mean over all C entries. Elsewhere in the
+  field r = 0.4, and 0.04 for 100 or more classes.
+
+Deviation: where all wrong labels have probability 0, none is added (the published code: up to 1e-10, dividing by 1).
+
+**Long-tailed** (`long_tailed`; the exponential profile of Cui et al., CVPR 2019) makes no sets but chooses rows: class
+c keeps n_max·ρ^(c/(C−1)) of them, n_max the size of the largest class. Any of the generators then takes y[rows].
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from candidly.engine.nets.build import Factory
+    from candidly.engine.recipe import Recipe
+
+__all__ = [
+    "hierarchical",
+    "instance_dependent",
+    "instance_dependent_from",
+    "label_dependent",
+    "long_tailed",
+    "noisy",
+    "uniform",
+    "uniform_superset",
+]
+
+Rows = NDArray[np.intp]  # row numbers or labels
+BLOCK = 2**16  # entries drawn at a time: half a megabyte of numbers stays in the processor's cache
+
+
+def uniform(y: ArrayLike, num_classes: int, q: float, seed: int) -> NDArray[np.bool_]:
+    """Add each wrong label independently with probability q.
+
+    Parameters
+    ----------
+    y : array of int, shape (n,)
+        True labels, 0 … C−1.
+    num_classes : int
+        Number of classes C.
+    q : float
+        Probability of each wrong label, 0 to 1.
+    seed : int
+        Seed of the PCG64 generator.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, C)
+        Candidates; the true label is always one.
+
+    Examples
+    --------
+    >>> uniform([0, 2], num_classes=4, q=0.5, seed=0).astype(int)
+    array([[1, 1, 1, 1],
+           [0, 0, 1, 0]])
+    """
+    q = _probability("q", q)
+    y = _labels(y, num_classes)
+    return _draw(lambda rows: q, y, num_classes, seed)
+
+
+def hierarchical(y: ArrayLike, groups: ArrayLike, q: float, seed: int) -> NDArray[np.bool_]:
+    """Add each wrong label of the true label's superclass with probability q, and no others.
+
+    Parameters
+    ----------
+    y, q, seed
+        As in `uniform`.
+    groups : array of int or str, shape (C,)
+        ``groups[j]`` is the superclass of class j.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, C)
+        Candidates; the true label is always one.
+
+    Examples
+    --------
+    >>> hierarchical([0, 2], groups=["pet", "pet", "car", "car"], q=1, seed=0).astype(int)
+    array([[1, 1, 0, 0],
+           [0, 0, 1, 1]])
+    """
+    q = _probability("q", q)
+    group = np.asarray(groups)
+    if group.ndim != 1 or group.dtype.kind not in "iuU":
+        raise ValueError(f"groups has shape {group.shape} and dtype {group.dtype}; pass one integer or name per class")
+    y = _labels(y, len(group))
+    return _draw(lambda rows: q * (group[y[rows], None] == group), y, len(group), seed)
+
+
+def uniform_superset(y: ArrayLike, num_classes: int, seed: int) -> NDArray[np.bool_]:
+    """Draw each set uniformly from all that hold the true label, except the set of all classes.
+
+    Parameters
+    ----------
+    y, num_classes, seed
+        As in `uniform`.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, C)
+        Candidates; the true label is always one, and one label is always missing.
+
+    Examples
+    --------
+    >>> uniform_superset([0, 2], num_classes=4, seed=0).astype(int)
+    array([[1, 0, 0, 1],
+           [0, 0, 1, 0]])
+    """
+    y = _labels(y, num_classes, least=2)
+    return _draw(lambda rows: 0.5, y, num_classes, seed, refused=num_classes)
+
+
+def label_dependent(
+    y: ArrayLike, num_classes: int, seed: int, probabilities: Sequence[float] = (0.5, 0.4, 0.3, 0.2, 0.1)
+) -> NDArray[np.bool_]:
+    """Add the classes that follow the true one, each with a probability of its own.
+
+    Parameters
+    ----------
+    y, num_classes, seed
+        As in `uniform`.
+    probabilities : sequence of float
+        Of y + 1, y + 2, … (mod C); fewer than C of them. Other classes are never added.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, C)
+        Candidates; the true label is always one.
+
+    Examples
+    --------
+    >>> label_dependent([0, 3], num_classes=4, seed=0, probabilities=(1, 0.5)).astype(int)
+    array([[1, 1, 1, 0],
+           [1, 0, 0, 1]])
+    """
+    chances = np.array([_probability("one of probabilities", value) for value in probabilities])
+    y = _labels(y, num_classes)
+    if len(chances) >= num_classes:
+        raise ValueError(f"{len(chances)} probabilities for {num_classes} classes; pass at most {num_classes - 1}")
+    # P by distance from y. Negative distances count from the end, which is mod C.
+    at = np.zeros(num_classes)
+    at[1 : len(chances) + 1] = chances
+    return _draw(lambda rows: at[np.arange(num_classes) - y[rows, None]], y, num_classes, seed)
+
+
+def noisy(y: ArrayLike, num_classes: int, q: float, eta: float, seed: int) -> NDArray[np.bool_]:
+    """Add each wrong label with probability q and leave the true one out with probability eta.
+
+    Empty rows are drawn again, so the true label is missing less often than eta: the module's text gives the law.
+
+    Parameters
+    ----------
+    y, num_classes, q, seed
+        As in `uniform`.
+    eta : float
+        Probability of leaving the true label out, 0 to 1. Refused are q and eta with which fewer than one draw in a
+        thousand is not empty.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, C)
+        Candidates, at least one per row.
+
+    Examples
+    --------
+    >>> noisy([0, 2], num_classes=4, q=0.5, eta=0.5, seed=0).astype(int)
+    array([[0, 1, 1, 1],
+           [0, 0, 0, 1]])
+    """
+    q, eta = _probability("q", q), _probability("eta", eta)
+    y = _labels(y, num_classes)
+    if 1 - eta * (1 - q) ** (num_classes - 1) < 1e-3:
+        raise ValueError(f"with q = {q} and eta = {eta} nearly all rows are empty; raise q or lower eta")
+    return _draw(lambda rows: q, y, num_classes, seed, kept=1 - eta, refused=0)
+
+
+def long_tailed(y: ArrayLike, num_classes: int, rho: float, seed: int) -> Rows:
+    """Choose rows so that class sizes fall exponentially, from the first class to the last.
+
+    Parameters
+    ----------
+    y, num_classes
+        As in `uniform`.
+    rho : float
+        Size of the last class relative to the first, above 0 and at most 1; 0.01 is common.
+    seed : int
+        Decides which rows of a class stay.
+
+    Returns
+    -------
+    ndarray of int
+        The rows to keep, ascending. Class c keeps n_max·rho^(c/(C−1)) rows, rounded down: at most those it has, and at
+        least one of them.
+
+    Examples
+    --------
+    >>> y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2])
+    >>> rows = long_tailed(y, num_classes=3, rho=0.25, seed=0)
+    >>> np.bincount(y[rows]).tolist()
+    [4, 2, 1]
+    """
+    if not 0 < rho <= 1:
+        raise ValueError(f"rho is {rho}; pass a number above 0 and at most 1")
+    y = _labels(y, num_classes, least=2)
+    # A stream of its own: with the same seed, sets drawn for the rows must not depend on which rows stayed.
+    U = _generator(seed, 1).random(len(y))
+    sizes = np.bincount(y, minlength=num_classes)
+    # 100 · 0.29 is 28.999999999999996: what falls short of a whole number by rounding alone counts as whole.
+    wished = np.floor(sizes.max() * rho ** (np.arange(num_classes) / (num_classes - 1)) + 1e-9)
+    order = np.lexsort((U, y))
+    rank = np.arange(len(y)) - (np.cumsum(sizes) - sizes)[y[order]]
+    return np.sort(order[rank < np.maximum(wished, 1)[y[order]]])
+
+
+def instance_dependent_from(p: ArrayLike, y: ArrayLike, seed: int, rate: float | None = None) -> NDArray[np.bool_]:
+    """Add wrong labels that a supervised network finds likely.
+
+    Parameters
+    ----------
+    p : array of float, shape (n, C)
+        Probabilities of a network trained on the true labels.
+    y, seed
+        As in `uniform`.
+    rate : float, optional
+        None: the most likely wrong label is always added, the others with their probability relative to it. A number:
+        mean of the relative probabilities over all classes, before they are clipped to 1.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, C)
+        Candidates; the true label is always one.
+
+    Examples
+    --------
+    >>> p = [[0.8, 0.2, 0.0], [0.1, 0.1, 0.8]]
+    >>> instance_dependent_from(p, [0, 2], seed=0).astype(int)
+    array([[1, 1, 0],
+           [1, 1, 1]])
+    """
+    p = np.asarray(p)
+    if p.ndim != 2 or p.dtype.kind not in "biuf":
+        raise ValueError(f"p has shape {p.shape} and dtype {p.dtype}; pass probabilities of shape (rows, classes)")
+    y = _labels(y, p.shape[1])
+    if len(p) != len(y):
+        raise ValueError(f"p has {len(p)} rows and y has {len(y)}; pass one row of probabilities per label")
+    if p.size and not (p.min() >= 0 and p.max() < np.inf):
+        wrong = np.flatnonzero(~((p >= 0) & (p < np.inf)).all(axis=1))[0]
+        raise ValueError(f"row {wrong} of p is {p[wrong]}; pass probabilities, neither negative nor NaN")
+    if rate is not None and not 0 < rate < np.inf:
+        raise ValueError(f"rate is {rate}; pass a number above 0, or None for the unscaled form")
+
+    def law(rows: Rows) -> NDArray[np.float64]:
+        u = np.array(p[rows], dtype=np.float64, order="C")
+        u[np.arange(len(rows)), y[rows]] = 0
+        u /= _or_one(u.max(axis=1, keepdims=True))
+        if rate is not None:
+            u = np.minimum(1, rate * u / _or_one(u.mean(axis=1, keepdims=True)))
+        return u
+
+    return _draw(law, y, p.shape[1], seed)
+
+
+def instance_dependent(
+    X: ArrayLike,
+    y: ArrayLike,
+    num_classes: int,
+    seed: int,
+    *,
+    rate: float | None = None,
+    net: "str | Factory" = "mlp",
+    recipe: "Recipe | str | None" = None,
+    device: str = "auto",
+    shift: ArrayLike | None = None,
+    scale: ArrayLike | None = None,
+) -> NDArray[np.bool_]:
+    """Train a network on the true labels and make what it confuses candidates of each other.
+
+    Parameters
+    ----------
+    X : array (n, ...)
+        Features.
+    y, num_classes
+        As in `uniform`.
+    seed : int
+        Of the network and of the sets.
+    rate : float or None
+        0.8 is the published experiments' form, None the paper's text; see `instance_dependent_from`.
+    net, device
+        The network and where to train it, as in `candidly.fit`.
+    recipe : Recipe or str, optional
+        How to train it; left out, as published: 100 epochs of plain gradient descent at 0.001 in batches of 256. That
+        is far too little for a few thousand rows, whose sets then hardly depend on the instance.
+    shift, scale : array, optional
+        The network sees ``(x - shift) * scale``, as in `Problem.of`.
+
+    Returns
+    -------
+    bool array (n, num_classes)
+
+    Examples
+    --------
+    >>> from candidly.engine.recipe import Recipe
+    >>> X, y = [[0.0], [0.1], [0.9], [1.0]], [0, 0, 1, 1]
+    >>> instance_dependent(X, y, 3, seed=0, recipe=Recipe(epochs=1), device="cpu")[range(4), y].all().item()
+    True
+    """
+    from candidly.engine.problem import Problem
+    from candidly.engine.recipe import Recipe
+    from candidly.engine.training import fit
+    from candidly.methods import Supervised
+
+    labels = _labels(y, num_classes)
+    problem = Problem.of(X, np.eye(num_classes, dtype=bool)[labels], seeds=[seed], shift=shift, scale=scale)
+    published = Recipe("generator", 100, 256, optimiser="sgd", schedule="constant", max_lr=1e-3)
+    model = fit(problem, Supervised(), None, recipe or published, net=net, device=device)
+    return instance_dependent_from(model.predict(X)[0].double().numpy(), labels, seed, rate)
+
+
+def _probability(name: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value}; pass a probability from 0 to 1")
+    return float(value)
+
+
+def _labels(y: ArrayLike, num_classes: int, least: int = 1) -> Rows:
+    if not isinstance(num_classes, (int, np.integer)) or num_classes < least:
+        raise ValueError(f"num_classes is {num_classes}; pass an integer of at least {least}")
+    y = np.asarray(y)
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise ValueError(f"y has shape {y.shape} and dtype {y.dtype}; pass integer labels of shape (rows,)")
+    wrong = np.flatnonzero((y < 0) | (y >= num_classes))
+    if wrong.size:
+        raise ValueError(f"row {wrong[0]} has label {y[wrong[0]]}; labels must be from 0 to {num_classes - 1}")
+    return y.astype(np.intp, copy=False)
+
+
+def _or_one(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divisors for rows that may be all 0."""
+    return np.where(value > 0, value, 1)
+
+
+def _generator(seed: int, *key: int) -> np.random.Generator:
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed is {seed}; pass an integer of at least 0")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+def _draw(
+    law: Callable[[Rows], ArrayLike], y: Rows, num_classes: int, seed: int, kept: float = 1, refused: int | None = None
+) -> NDArray[np.bool_]:
+    """Draw S = P > U, P being `law` of the rows with `kept` at y; sets of the size `refused` are drawn again."""
+    generator = _generator(seed)
+    S = np.empty((len(y), num_classes), dtype=bool)
+    rows = np.arange(len(y))
+    while rows.size:
+        again = [rows[:0]]
+        for block in np.array_split(rows, -(-rows.size * S.shape[1] // BLOCK)):
+            P = np.empty((len(block), num_classes))
+            P[:] = law(block)
+            P[np.arange(len(block)), y[block]] = kept
+            S[block] = drawn = generator.random(P.shape) < P
+            if refused is not None:
+                again.append(block[np.count_nonzero(drawn, axis=1) == refused])
+        rows = np.concatenate(again)
+    return S

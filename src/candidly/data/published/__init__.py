@@ -1,0 +1,1 @@
+"""The published datasets: what is known of them, where they lie, how they are downloaded, checked and read."""

@@ -1,0 +1,177 @@
+"""Reader of the `.mat` files in which partial-label datasets are exchanged.
+
+They come in two layouts, each of three matrices, dense or sparse. `data` (n, d) are the features, `partial_target`
+(C, n) is non-zero where a class is a candidate, and `target` (C, n) is non-zero at the one true class of each row. In
+the other layout `features` (n, d), `p_labels` (n, C) and `logitlabels` (n, C) hold the same, rows first.
+"""
+
+import io
+import math
+import os
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.io.matlab import MatReadError, matfile_version
+
+from candidly.data.readers.compressed import MAX_EXPANSION
+from candidly.data.readers.mat5 import Variable, check_level4, variables
+
+_LAYOUTS = (("data", "partial_target", "target"), ("features", "p_labels", "logitlabels"))
+
+
+def read(path: str | os.PathLike[str]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]:
+    """Read features, candidate sets and true labels from a `.mat` file.
+
+    Parameters
+    ----------
+    path
+        The file, in MATLAB's format 4 to 7.2.
+
+    Returns
+    -------
+    X : (n, d) float64
+    S : (n, C) bool
+    y : (n,) int64
+
+    Raises
+    ------
+    ValueError
+        When the file is not a readable `.mat` file, lacks a field, or its fields disagree.
+
+    Examples
+    --------
+    >>> import scipy.io, tempfile
+    >>> fields = {"data": [[0.5], [1.5]], "partial_target": [[1, 1], [0, 1]], "target": [[1, 0], [0, 1]]}
+    >>> with tempfile.NamedTemporaryFile(suffix=".mat") as file:
+    ...     scipy.io.savemat(file.name, fields)
+    ...     X, S, y = read(file.name)
+    >>> S.tolist(), y.tolist()
+    ([[True, False], [True, True]], [0, 1])
+    """
+    return parse(Path(path).read_bytes(), path)
+
+
+def parse(
+    content: bytes, path: str | os.PathLike[str]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]:
+    """Do what `read` does, with the content of the file."""
+    found = _variables(content, path)
+    names = _LAYOUTS[1] if found.keys() & set(_LAYOUTS[1]) and not found.keys() & set(_LAYOUTS[0]) else _LAYOUTS[0]
+    raw = _fields(content, path, names, found)
+    X, candidates, truth = (_dense(raw[name], name, path) for name in names)
+    wanted = "(C, n)" if names == _LAYOUTS[0] else "(n, C)"
+    if names == _LAYOUTS[0]:
+        candidates, truth = candidates.T, truth.T
+    if not (candidates.shape == truth.shape and candidates.shape[0] == X.shape[0]):
+        raise ValueError(
+            f"{path}: shapes disagree: {names[0]} {found[names[0]].shape} should be (n, d), "
+            f"{names[1]} {found[names[1]].shape} and {names[2]} {found[names[2]].shape} both {wanted}"
+        )
+    S, is_true = _marks(candidates, names[1], path), _marks(truth, names[2], path)
+    labels = is_true.sum(axis=1)
+    if (labels != 1).any():
+        row = int(np.flatnonzero(labels != 1)[0])
+        raise ValueError(
+            f"{path}: row {row} has {labels[row]} true labels in {names[2]} instead of one; drop or correct it"
+        )
+    return np.ascontiguousarray(X, dtype=np.float64), S, is_true.argmax(axis=1).astype(np.int64)
+
+
+def fields(content: bytes, path: str | os.PathLike[str], names: Collection[str]) -> dict[str, Any]:
+    """Return the named fields, once their types and sizes are known to be possible.
+
+    Raises
+    ------
+    ValueError
+        When the content is damaged, lacks a field, or claims larger fields than it can hold.
+    """
+    return _fields(content, path, names, _variables(content, path))
+
+
+def _fields(
+    content: bytes, path: str | os.PathLike[str], names: Collection[str], found: dict[str, Variable]
+) -> dict[str, Any]:
+    missing = [name for name in names if name not in found]
+    if missing:
+        present = ", ".join(sorted(found)) or "nothing"
+        raise ValueError(f"{path} has no field {', '.join(missing)}; it holds {present}")
+    for name in names:
+        shape, is_numeric = found[name]
+        if not is_numeric:
+            raise ValueError(f"{path}: {name} should be a real matrix, but holds no numbers; save it as one")
+        # Each entry takes a byte at least. A sparse matrix may have fewer, but becomes dense here.
+        if math.prod(shape) > MAX_EXPANSION * len(content):
+            raise ValueError(
+                f"{path}: {name} claims the shape {shape}, too large for a file of {len(content)} bytes; "
+                "get it again, or save it without the rows and columns that are empty"
+            )
+    with _refusal(path):
+        return scipy.io.loadmat(io.BytesIO(content), variable_names=list(names))
+
+
+def _variables(content: bytes, path: str | os.PathLike[str]) -> dict[str, Variable]:
+    """Return what the content holds, after a look at its structure: scipy would crash on some that are damaged."""
+    with _refusal(path):
+        level, _ = matfile_version(io.BytesIO(content))
+        if level == 0:  # which stands for 4
+            check_level4(content)
+            listed = scipy.io.whosmat(io.BytesIO(content))
+            return {name: Variable(shape, kind in ("double", "sparse")) for name, shape, kind in listed}
+        if level == 1:  # which stands for 5
+            return variables(content)
+    raise ValueError(f"{path} is in MATLAB's HDF5 format 7.3; save it with `save -v7` instead")
+
+
+@contextmanager
+def _refusal(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what scipy raises for a damaged file into one error."""
+    try:
+        yield
+    except (MatReadError, OSError, TypeError, ValueError, LookupError, ArithmeticError, zlib.error) as error:
+        raise ValueError(f"{path} is not a readable .mat file ({error}); fetch it again") from error
+
+
+def _dense(matrix: Any, name: str, path: str | os.PathLike[str]) -> NDArray[Any]:
+    if scipy.sparse.issparse(matrix):
+        with _refusal(path):
+            _check_indices(matrix)
+            matrix = matrix.toarray()
+    array = np.asarray(matrix)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{path}: {name} should be a real matrix, but is {array.ndim}-dimensional of type {array.dtype}"
+        )
+    return array
+
+
+def _check_indices(matrix: Any) -> None:
+    """Check the indices of a sparse matrix, which scipy would write to wherever they point."""
+    if matrix.format != "csc":  # of level 4, whose indices scipy checks
+        return
+    # scipy's own check subtracts in 32 bits, where a large number becomes a small one.
+    starts, rows = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+    if len(starts) != matrix.shape[1] + 1 or starts[0] != 0 or (np.diff(starts) < 0).any():
+        raise ValueError("a sparse matrix whose columns do not follow each other")
+    if starts[-1] > min(len(rows), len(matrix.data)) or not ((rows >= 0) & (rows < matrix.shape[0])).all():
+        raise ValueError("a sparse matrix with rows out of range")
+
+
+def _marks(matrix: NDArray[Any], name: str, path: str | os.PathLike[str]) -> NDArray[np.bool_]:
+    """Return where a matrix of 0 and one positive number is not 0."""
+    marked = np.ascontiguousarray(matrix != 0)
+    mark = matrix[marked][0] if marked.any() else 1
+    wrong = marked & ((matrix != mark) | ~(np.isfinite(mark) & (mark > 0)))
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{path}: row {row} holds {matrix[row, column]} in {name}, which marks classes with one positive number, "
+            "e.g. 1, and the others with 0; correct it"
+        )
+    return marked

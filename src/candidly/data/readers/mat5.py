@@ -1,0 +1,170 @@
+"""A look at the structure of a `.mat` file before scipy reads it.
+
+scipy looks data types up in a table without a check, so that one wrong byte ends Python. Here every variable's header,
+and of matrices of numbers every element, is walked with the steps that scipy takes, and what it does not survive is
+refused. The format is MathWorks' "MAT-File Format".
+"""
+
+import io
+import struct
+import zlib
+from collections.abc import Collection
+from typing import IO, Any, NamedTuple
+
+from candidly.data.readers.compressed import MAX_EXPANSION
+
+_MATRIX, _COMPRESSED = 14, 15  # data types
+_INT32 = 5
+_NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17, 18))
+_SPARSE, _OPAQUE = 5, 17  # classes
+_NUMERIC = range(6, 16)
+_BLOCK = 1 << 16
+_LONGEST = 4096  # bytes of a name or shape
+_SIZES = (8, 4, 4, 2, 2, 1)  # of the types of level 4
+
+
+class Variable(NamedTuple):
+    """The shape of a variable, and whether it is a matrix of numbers, dense or sparse."""
+
+    shape: tuple[int, ...]
+    is_numeric: bool
+
+
+def variables(content: bytes) -> dict[str, Variable]:
+    """Return the variables of a level 5 file.
+
+    Raises
+    ------
+    ValueError, zlib.error
+        When the content is damaged.
+    """
+    order = "<" if content[126:128] == b"IM" else ">"
+    stream, found, position = io.BytesIO(content), {}, 128
+    while position < len(content):
+        stream.seek(position)
+        kind, size = struct.unpack(f"{order}II", _take(stream, 8))
+        position += 8 + size
+        if not 0 < size <= len(content) - position + size:
+            raise ValueError(f"an element of {size} bytes does not fit in")
+        inner: IO[bytes] = stream
+        if kind == _COMPRESSED:
+            expanded: Any = _Expanded(stream, size)
+            inner = io.BufferedReader(expanded, _BLOCK)
+            possible = MAX_EXPANSION * size
+            kind, size = struct.unpack(f"{order}II", _take(inner, 8))
+            if size > possible:
+                raise ValueError(f"{size} bytes cannot come from {possible // MAX_EXPANSION}")
+        if kind != _MATRIX:
+            raise ValueError(f"data type {kind} where a matrix begins")
+        name, variable = _Matrix(inner, size, order).walk()
+        if name in found:
+            raise ValueError(f"{name} is there twice")
+        if name is not None:
+            found[name] = variable
+    return found
+
+
+def check_level4(content: bytes) -> None:
+    """Check the headers of a level 4 file.
+
+    Raises
+    ------
+    ValueError
+        When one of them cannot be.
+    """
+    order = "<" if 0 <= struct.unpack_from("<i", content.ljust(4))[0] <= 5000 else ">"
+    position = 0
+    while position < len(content):
+        if len(content) - position < 20:
+            raise ValueError("it ends within a header")
+        kind, rows, columns, imaginary, length = struct.unpack_from(f"{order}5i", content, position)
+        swapped, zero, number, form = kind // 1000, kind // 100 % 10, kind // 10 % 10, kind % 10
+        if swapped not in (0, 1) or zero or number >= len(_SIZES) or form > 2 or imaginary not in (0, 1):
+            raise ValueError(f"a header has type {kind} and imaginary part {imaginary}")
+        if rows < 0 or columns < 0 or length < 1:
+            raise ValueError(f"a header has shape ({rows}, {columns}) and a name of {length} bytes")
+        position += 20 + length + rows * columns * _SIZES[number] * (1 + imaginary)
+        if position > len(content):
+            raise ValueError(f"a matrix ({rows}, {columns}) does not fit in")
+
+
+class _Expanded(io.RawIOBase):
+    """What a compressed element holds, a block at a time."""
+
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        self._inflate, self._stream, self._left = zlib.decompressobj(), stream, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = b""
+        while not part:
+            block = self._inflate.unconsumed_tail
+            if not block:
+                block = self._stream.read(min(_BLOCK, self._left))
+                self._left -= len(block)
+            part = self._inflate.decompress(block, len(buffer))
+            if not block:
+                break
+        buffer[: len(part)] = part
+        return len(part)
+
+
+class _Matrix:
+    """A matrix element of `size` bytes, of which the tag has been read."""
+
+    def __init__(self, stream: IO[bytes], size: int, order: str) -> None:
+        self._stream, self._left, self._order = stream, size, order
+
+    def walk(self) -> tuple[str | None, Variable]:
+        """Return the name, which some objects lack, and what it is the name of."""
+        tag, size, flags, _ = struct.unpack(f"{self._order}4I", self._take(16))
+        if (tag, size) != (6, 8):
+            raise ValueError(f"flags of type {tag} and {size} bytes")
+        kind, is_complex = flags & 0xFF, bool(flags & 0x800)
+        if kind == _OPAQUE:
+            return None, Variable((), False)
+        lengths = self._element((5, 6))
+        shape = struct.unpack(f"{self._order}{len(lengths) // 4}i", lengths[: len(lengths) // 4 * 4])
+        name = self._element((1, 16)).decode("latin1")
+        if not 1 <= len(shape) <= 32 or min(shape) < 0:
+            raise ValueError(f"{name} has the shape {shape}")
+        is_numeric = kind in _NUMERIC or kind == _SPARSE
+        if is_numeric:
+            for _ in range(2 if kind == _SPARSE else 0):
+                self._element((_INT32,), keep=False)  # indices
+            for _ in range(1 + is_complex):
+                self._element(_NUMBERS, keep=False)
+        return name, Variable(shape, is_numeric)
+
+    def _element(self, kinds: Collection[int], keep: bool = True) -> bytes:
+        """Go past an element, and return its content if it is to be kept."""
+        head = self._take(8)
+        kind, size = struct.unpack(f"{self._order}II", head)
+        small = kind >> 16  # then size and type share four bytes, and the other four are the content
+        if small:
+            kind, size = kind & 0xFFFF, small
+        if kind not in kinds or (small and size > 4) or (keep and size > _LONGEST):
+            raise ValueError(f"an element of data type {kind} and {size} bytes")
+        if small:
+            return head[4 : 4 + size]
+        content = self._take(size if keep else 0)
+        left = 0 if keep else size
+        while left:
+            left -= len(self._take(min(left, _BLOCK)))
+        self._take(min(-size % 8, self._left))
+        return content
+
+    def _take(self, size: int) -> bytes:
+        if size > self._left:
+            raise ValueError("an element runs past the end of its matrix")
+        self._left -= size
+        return _take(self._stream, size)
+
+
+def _take(stream: IO[bytes], size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) < size:
+        raise ValueError(f"it ends {size - len(content)} bytes too soon")
+    return content

@@ -1,0 +1,126 @@
+"""Files of the user's own: `.mat` and `.npz`. Tables have a module of their own."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from candidly import candidates
+from candidly.candidates.labels import class_names
+from candidly.data.dataset import Dataset
+from candidly.data.readers import mat, npz
+from candidly.messages import warn
+from candidly.tables.files import suffix_of
+
+
+def read_mat(path: str | os.PathLike[str]) -> Dataset:
+    """Read a `.mat` file in one of the layouts that `candidly.data.readers.mat` knows; its classes are numbered."""
+    X, S, y = mat.read(path)
+    return checked(path, X, S, y, tuple(str(j) for j in range(S.shape[1])))
+
+
+def read_npz(path: str | os.PathLike[str]) -> Dataset:
+    """Read a `.npz` file with arrays `X`, `S`, optionally `y` (class numbers) and `classes` (names).
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+    ...     np.savez(file, X=np.zeros((2, 3)), S=[[True, True], [False, True]], classes=["cat", "dog"])
+    ...     _ = file.seek(0)
+    ...     read_npz(file.name).classes
+    ('cat', 'dog')
+    """
+    arrays = npz.read(path, ["X", "S"], optional=["y", "classes"])
+    X, S, y = _features(arrays["X"], path), arrays["S"], arrays.get("y")
+    if S.dtype.kind not in "biuf" or S.ndim != 2 or not np.isin(S, (0, 1)).all():
+        raise ValueError(f"{path}: S is {S.shape} of type {S.dtype}; save a matrix (rows, classes) of booleans")
+    if y is not None and (y.dtype.kind not in "iu" or y.ndim != 1):
+        raise ValueError(f"{path}: y is {y.shape} of type {y.dtype}; save one class number per row")
+    names = arrays.get("classes", np.arange(S.shape[1]))
+    if names.dtype.kind not in "Uiu" or names.ndim != 1:
+        raise ValueError(f"{path}: classes is {names.shape} of type {names.dtype}; save one name per column of S")
+    _check_names(path, len(names), S.shape[1])
+    return checked(path, X, S.astype(bool), y, tuple(str(name) for name in names))
+
+
+def _features(X: NDArray[Any], path: str | os.PathLike[str]) -> NDArray[Any]:
+    if X.dtype.kind not in "biuf" or not 2 <= X.ndim <= 4:
+        raise ValueError(
+            f"{path}: X is {X.shape} of type {X.dtype}; save numbers with one row per example, as (rows, features) "
+            "or as images"
+        )
+    if X.dtype == np.uint8 and X.ndim > 2:
+        if X.ndim == 4 and X.shape[1] not in (1, 3):
+            raise ValueError(
+                f"{path}: X is {X.shape}, images with {X.shape[1]} channels; transpose it to (rows, channels, height, "
+                "width) with 1 or 3 channels"
+            )
+        return X
+    if X.dtype in (np.float32, np.float64):
+        return X
+    with np.errstate(all="ignore"):  # what does not fit becomes infinite, and that is refused with its row
+        return X.astype(np.float64)
+
+
+def dataset_name(path: str | os.PathLike[str]) -> str:
+    """Return the name of the dataset in a file.
+
+    Examples
+    --------
+    >>> dataset_name("/data/My birds.CSV")
+    'my-birds'
+    """
+    return re.sub(r"[^a-z0-9._+-]", "-", Path(path).name.lower().removesuffix(suffix_of(path)))
+
+
+def checked(
+    path: str | os.PathLike[str],
+    X: NDArray[Any],
+    S: NDArray[np.bool_],
+    y: NDArray[np.integer] | None,
+    classes: tuple[str, ...],
+) -> Dataset:
+    """Return a dataset after checking it: this is where a user's file is checked, once.
+
+    It warns when true labels are not among the candidates, since such data exist.
+    """
+    if len(X) != len(S) or (y is not None and len(y) != len(S)):
+        lengths = f"X has {len(X)}, S {len(S)}" + ("" if y is None else f", y {len(y)}")
+        raise ValueError(f"{path}: the numbers of rows differ: {lengths}; save one row per example in each")
+    if 0 in X.shape[1:]:
+        raise ValueError(f"{path}: X is {X.shape}, without features; save at least one")
+    if S.ndim == 2 and S.shape[1] < 2:
+        raise ValueError(f"{path}: the number of classes is {S.shape[1]}; save at least two")
+    try:
+        candidates.check(S)
+        names = class_names(classes)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    _check_names(path, len(names), S.shape[1])
+    if y is not None and ((y < 0) | (y >= len(names))).any():
+        row = int(np.argmax((y < 0) | (y >= len(names))))
+        raise ValueError(f"{path}: row {row} has the label {y[row]}, but there are {len(names)} classes; correct it")
+    if X.dtype.kind == "f" and not np.isfinite(X).all():
+        row = int(np.argmin(np.isfinite(X).reshape(len(X), -1).all(axis=1)))
+        raise ValueError(f"{path}: row {row} of X holds a value that is not finite; drop the row or fill the value")
+    if y is not None:
+        _warn_of_labels(path, S, y)
+    return Dataset(dataset_name(path), X, S, None if y is None else y.astype(np.int64), classes)
+
+
+def _check_names(path: str | os.PathLike[str], found: int, wanted: int) -> None:
+    if found != wanted:
+        raise ValueError(f"{path}: {found} class names for {wanted} columns of S; save one name per column")
+
+
+def _warn_of_labels(path: str | os.PathLike[str], S: NDArray[np.bool_], y: NDArray[np.integer]) -> None:
+    wrong = ~S[np.arange(len(y)), y]
+    if wrong.any():
+        warn(
+            f"{path}: in {wrong.sum()} of {len(y)} rows ({wrong.mean():.2%}) the true label is not among the "
+            f"candidates, first row {np.argmax(wrong)}; check separator and spelling, or mind that methods assume it is"
+        )

@@ -1,0 +1,167 @@
+"""What a fit returns: networks that predict for every run, the history, and the candidate sets that were kept."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from candidly.engine.batches import Sweep
+from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
+from candidly.engine.contract import Method
+from candidly.engine.description import describe
+from candidly.engine.device import find_device
+from candidly.engine.nets.build import Factory
+from candidly.engine.problem import Problem, as_tensor, check_finite
+from candidly.engine.recipe import Recipe
+from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
+from candidly.store import states
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """R trained models, one per run.
+
+    Attributes
+    ----------
+    method : Method
+        The trained copy of the method, with its networks.
+    problem : Problem
+        The problem's shape and scaling, without its rows.
+    net : str or callable
+        What networks were built with.
+    recipe : Recipe
+        How it was trained.
+    cleaner : dict
+        The cleaner's name and settings.
+    history : dict of arrays (epochs, R)
+        loss, mean_candidates and share_changed; alpha and threshold with a conformal cleaner; accuracy and true_kept,
+        over the training rows and in training mode, when true labels were given; covering_rate when rows were held out.
+    kept : Tensor of bool (R, N, C)
+        The candidates of each training row as the method last saw them; other rows keep their original ones.
+    """
+
+    method: Method
+    problem: Problem
+    net: str | Factory
+    recipe: Recipe
+    cleaner: Mapping[str, Any]
+    history: Mapping[str, np.ndarray[Any, Any]]
+    kept: Tensor
+
+    def predict(self, X: Any) -> Tensor:
+        """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
+        like = self.problem.X
+        rows = as_tensor(X)
+        if rows.dtype != like.dtype:
+            rows = rows.to(self.problem.dtype)
+        if rows.shape[1:] != like.shape[1:]:
+            shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
+            raise ValueError(f"rows of X have shape {shapes}; give the same features")
+        check_finite(rows)
+        sweep = Sweep(dataclasses.replace(self.problem, X=rows.to(like.device)), self.method)
+        return sweep(self.method.predict).cpu()
+
+    def to(self, device: str | torch.device) -> "Model":
+        """Return the same model with its networks on another device, where it will predict."""
+        place = find_device(device)
+        method = copy.copy(self.method)
+        for name, net in self.method.networks().items():
+            setattr(method, name, copy.deepcopy(net).to(place))
+        for name, value in self.method.state().items():
+            setattr(method, name, value.to(place))
+        return dataclasses.replace(self, method=method, problem=self.problem.to(place))
+
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return all that makes up the model: tensors by name, and facts in JSON types."""
+        tensors = network_tensors(self.method) | {"kept": self.kept}
+        tensors |= {f"history.{name}": torch.from_numpy(value) for name, value in self.history.items()}
+        if self.problem.scale is not None and self.problem.shift is not None:
+            tensors |= {"shift": self.problem.shift, "scale": self.problem.scale}
+        facts = {
+            "method": describe(self.method),
+            "net": describe(self.net),
+            "own_net": callable(self.net),
+            "recipe": dataclasses.asdict(self.recipe),
+            "cleaner": dict(self.cleaner),
+            "seeds": list(self.problem.seeds),
+            "classes": list(self.problem.classes),
+            "shape": list(self.problem.X.shape[1:]),
+            "dtype": str(self.problem.X.dtype).removeprefix("torch."),
+            "standardised": self.problem.standardised,
+        }
+        return tensors, facts
+
+    @classmethod
+    def of_parts(
+        cls,
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
+        net: Factory | None = None,
+        method: Method | None = None,
+    ) -> "Model":
+        """Make a model of what `parts` returned, on the CPU and without what its method stored per row.
+
+        Parameters
+        ----------
+        tensors, facts : mappings
+            They are trusted in nothing: whatever sizes they claim, no more memory is used than the tensors take.
+        net : callable, optional
+            Needed when the network was the user's own.
+        method : Method, optional
+            Needed when the method was the user's own.
+
+        Raises
+        ------
+        ValueError
+            If they are no model's parts, or `net` or `method` is needed.
+
+        Examples
+        --------
+        >>> from candidly import METHODS, Recipe, fit
+        >>> problem = Problem.of([[0.0], [1.0]], [[True, False], [False, True]])
+        >>> model = fit(problem, METHODS["proden"](), recipe=Recipe(epochs=1), net="linear", device="cpu")
+        >>> again = Model.of_parts(*model.parts())
+        >>> torch.equal(again.predict([[0.5]]), model.predict([[0.5]]))
+        True
+        """
+        check_facts(facts)
+        if facts["own_net"] and net is None:
+            raise ValueError(f"this model uses the network {facts['net']!r} of your own; pass load(..., net=factory)")
+        network = facts["net"] if net is None else net
+        saved = {key: value for key, value in tensors.items() if key.startswith("net.")}
+        problem = shapes(tensors, facts, len(saved) if callable(network) else MOST_RUNS)
+        trained = known_method(facts["method"]) if method is None else copy.copy(method)
+        room = sum(value.numel() for value in saved.values())
+        # A method of the library's own needs no memory to be set up: its networks are filled and the rest goes.
+        outline = problem.to(torch.device("meta")) if method is None else problem
+        try:
+            trained.setup(outline, builder(outline, network, room=room))
+        except RuntimeError as error:  # torch's, of sizes that are negative or whose product has too many digits
+            if method is not None or callable(network):
+                raise
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"networks of the model's sizes cannot be built ({reason}): {CHANGED}") from None
+        for one in trained.networks().values():
+            if next(one.parameters()).is_meta:
+                one.to_empty(device="cpu")
+        advice = "the saved network is another one; pass the net it was trained with"
+        copy_tensors(saved, network_tensors(trained), advice)
+        for name in trained.state() if method is None else ():
+            delattr(trained, name)
+        history = {key[8:]: value.cpu().numpy() for key, value in tensors.items() if key.startswith("history.")}
+        recipe, kept = Recipe(**facts["recipe"]), tensors["kept"].cpu()
+        return cls(trained, problem.without_rows(), network, recipe, facts["cleaner"], history, kept)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to a folder of its own, which holds ``model.safetensors`` and ``model.json``."""
+        states.write_folder(folder, *self.parts())
+
+    @classmethod
+    def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> "Model":
+        """Read a model; `net` and `method` are needed when they were the user's own."""
+        return cls.of_parts(*states.read(folder, stem="model"), net, method)

@@ -1,0 +1,157 @@
+"""Stacked networks: R independent networks evaluated together, from inputs (R, B, ...) to logits (R, B, C).
+
+Multi-layer perceptrons are stacked by batched matrix products; convolutional networks and users' own modules are kept
+as one module per run. Each run's initial weights come from its own generator, so that a run starts with the same
+weights alone and beside others.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from candidly.engine.nets import kernels
+from candidly.engine.nets.resnet import FEATURES
+
+HIDDEN, DEPTH = 300, 3
+_EPSILON, _MOMENTUM = 1e-5, 0.1
+
+
+class Linear(nn.Module):
+    """R linear layers, initialised as torch.nn.Linear; with `xavier`, Xavier-normal weights and biases of 0.01."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], xavier: bool = False):
+        super().__init__()
+        if xavier:
+            spread = (2 / (inputs + outputs)) ** 0.5
+            weights = [torch.randn(inputs, outputs, generator=g) * spread for g in generators]
+            biases = [torch.full((1, outputs), 0.01) for _ in generators]
+        else:
+            bound = inputs**-0.5
+            weights = [(torch.rand(inputs, outputs, generator=g) * 2 - 1) * bound for g in generators]
+            biases = [(torch.rand(1, outputs, generator=g) * 2 - 1) * bound for g in generators]
+        self.weight, self.bias = nn.Parameter(torch.stack(weights)), nn.Parameter(torch.stack(biases))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (R, B, inputs) to (R, B, outputs)."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class _Normalise(torch.autograd.Function):
+    """Batch normalisation over the rows of each run, with the closed form of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean = x.mean(1, keepdim=True)
+        centred = x - mean
+        variance = centred.square().mean(1, keepdim=True)
+        inverse = (variance + _EPSILON).rsqrt()
+        standard = centred.mul_(inverse)
+        ctx.save_for_backward(standard, inverse, weight)
+        ctx.mark_non_differentiable(mean, variance)
+        ctx.set_materialize_grads(False)
+        return torch.addcmul(bias, standard, weight), mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        gradient = grads[0]
+        if gradient is None:
+            return None, None, None
+        standard, inverse, weight = ctx.saved_tensors
+        rows = gradient.shape[1]
+        to_bias = gradient.sum(1, keepdim=True)
+        to_weight = (gradient * standard).sum(1, keepdim=True)
+        to_x = torch.addcmul(gradient - to_bias / rows, standard, to_weight, value=-1 / rows).mul_(weight * inverse)
+        return to_x, to_weight, to_bias
+
+
+class BatchNorm(nn.Module):
+    """R batch normalisations; training and running statistics as in torch.nn.BatchNorm1d."""
+
+    running_mean: Tensor
+    running_variance: Tensor
+
+    def __init__(self, width: int, runs: int):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(runs, 1, width)), nn.Parameter(torch.zeros(runs, 1, width))
+        self.register_buffer("running_mean", torch.zeros(runs, 1, width))
+        self.register_buffer("running_variance", torch.ones(runs, 1, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (R, B, width) over B in training mode, by the running statistics in evaluation mode."""
+        if not self.training:
+            factor = self.weight * (self.running_variance + _EPSILON).rsqrt()
+            return torch.addcmul(self.bias - self.running_mean * factor, x, factor)
+        rows = x.shape[1]
+        out, mean, variance = _Normalise.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, _MOMENTUM)
+            self.running_variance.lerp_(variance * (rows / max(rows - 1, 1)), _MOMENTUM)
+        return out
+
+
+def hidden_layer(linear: Linear, norm: BatchNorm, x: Tensor) -> Tensor:
+    """Linear → ReLU → BatchNorm; in training on CUDA as one matrix product and one kernel."""
+    if norm.training and x.dtype == torch.float32 and kernels.usable(x):
+        from candidly.engine.nets.kernels import dense
+
+        if x.shape[1] <= dense.MAX_ROWS:
+            running = (norm.running_mean, norm.running_variance)
+            product = torch.bmm(x, linear.weight)
+            return dense.relu_norm(product, linear.bias, norm.weight, norm.bias, *running, _EPSILON, _MOMENTUM)
+    return norm(linear(x).relu())
+
+
+class Mlp(nn.Module):
+    """d-300-300-300-C, each hidden layer Linear → ReLU → BatchNorm; with `features` d-300-300-300-128-C."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], features: bool = False):
+        super().__init__()
+        widths = [inputs] + [HIDDEN] * DEPTH
+        self.hidden = nn.ModuleList(Linear(a, b, generators) for a, b in pairwise(widths))
+        self.norms = nn.ModuleList(BatchNorm(HIDDEN, len(generators)) for _ in range(DEPTH))
+        self.project = Linear(HIDDEN, FEATURES, generators) if features else nn.Identity()
+        self.head = Linear(FEATURES if features else HIDDEN, outputs, generators)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Map to what the head reads."""
+        h = x.flatten(2)
+        for linear, norm in zip(self.hidden, self.norms, strict=True):
+            h = hidden_layer(linear, norm, h)  # type: ignore[arg-type]
+        return self.project(h)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Map to the L2-normalised features φ, (R, B, 128)."""
+        return F.normalize(self.embed(x), dim=-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map to logits."""
+        return self.head(self.embed(x))
+
+
+class LinearNet(nn.Module):
+    """A linear classifier: multinomial logistic regression."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator]):
+        super().__init__()
+        self.head = Linear(inputs, outputs, generators)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map to logits."""
+        return self.head(x.flatten(2))
+
+
+class Decoder(nn.Module):
+    """VALEN's decoder, Linear(C, D)-ReLU-Linear(D, D), Xavier-normal weights and biases of 0.01."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator]):
+        super().__init__()
+        self.first = Linear(inputs, outputs, generators, xavier=True)
+        self.second = Linear(outputs, outputs, generators, xavier=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (R, B, C) to (R, B, D)."""
+        return self.second(self.first(x).relu())

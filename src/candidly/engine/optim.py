@@ -1,0 +1,199 @@
+"""Optimisers whose every changing number is known beforehand.
+
+A captured CUDA graph freezes Python numbers, and torch's Adam takes β1 as one; hence `Adam`, a few lines over flat
+buffers with its numbers in a table on the device. On a CPU nothing is captured, and torch's own fused kernel makes one
+pass where separate operations make nine: `HostAdam`. Tests assert that both equal torch.optim.Adam with OneCycleLR.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from candidly.engine.nets import kernels
+
+BETA2, EPSILON = 0.999, 1e-8
+
+
+def one_cycle(steps: int, max_lr: float) -> tuple[list[float], list[float]]:
+    """Learning rates and β1 of the one-cycle schedule (Smith and Topin, 2019), as torch's OneCycleLR computes them."""
+    turn = 0.3 * steps - 1
+
+    def anneal(start: float, middle: float, end: float) -> list[float]:
+        def between(a: float, b: float, x: float) -> float:
+            return b + (a - b) * (1 + math.cos(math.pi * x)) / 2
+
+        return [
+            between(start, middle, t / turn) if t <= turn else between(middle, end, (t - turn) / (steps - 1 - turn))
+            for t in range(steps)
+        ]
+
+    return anneal(max_lr / 25, max_lr, max_lr / 25 / 1e4), anneal(0.95, 0.85, 0.95)
+
+
+def schedule(kind: Literal["one-cycle", "constant"], steps: int, max_lr: float) -> tuple[list[float], list[float]]:
+    """Learning rate and β1 of every step."""
+    if kind == "constant" or steps < 4:  # one-cycle has no rising part with fewer steps
+        return [max_lr] * steps, [0.9] * steps
+    return one_cycle(steps, max_lr)
+
+
+class Optimiser(Protocol):
+    """Steps one network's parameters, those that require a gradient."""
+
+    parameters: list[nn.Parameter]
+
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
+        """Apply the gradients of step number `index`, which `clock`, an integer tensor of shape (1,), holds too."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Buffers to save beside the network's own."""
+        ...
+
+
+def _trainable(net: nn.Module) -> list[nn.Parameter]:
+    found = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    for parameter in found:
+        if torch.empty_like(parameter, device="meta").stride() != parameter.stride():  # there are gaps in its memory
+            parameter.data = torch.empty_like(parameter).copy_(parameter)
+    return found
+
+
+def _as_laid_out(tensor: Tensor, like: Tensor) -> Tensor:
+    """Return the tensor in the memory order of another of its shape, copied if need be."""
+    same = tensor.stride() == like.stride() or (tensor.is_contiguous() and like.is_contiguous())
+    return tensor if same else torch.empty_like(like).copy_(tensor)
+
+
+class Sgd:
+    """Plain stochastic gradient descent: no momentum, no decay."""
+
+    def __init__(self, net: nn.Module, rates: Sequence[float]):
+        self.parameters = _trainable(net)
+        self.table = torch.tensor(rates, dtype=torch.float64).to(self.parameters[0])
+
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
+        """Apply the gradients with the table's entry at `clock`."""
+        rate = self.table.index_select(0, clock)
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            parameter.sub_(grad * rate)
+
+    def state(self) -> dict[str, Tensor]:
+        """There is none."""
+        return {}
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015) with coupled L2 decay, over flat buffers that the parameters become views of.
+
+    The bias corrections are folded into the table: with c steps taken, b1 = 1 - β1^c and b2 = 1 - β2^c, the update
+    ``lr/b1 · m / (√v/√b2 + ε)`` is ``(lr·√b2/b1) · m / (√v + ε·√b2)``.
+
+    Parameters
+    ----------
+    net : nn.Module
+        The network.
+    rates, momenta : sequences of float
+        Learning rate and β1 of every step of the whole training.
+    active : sequence of bool
+        In which steps this network trains. In the others it takes no step, no decay and no count.
+    weight_decay : float
+        Of the L2 term.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        rates: Sequence[float],
+        momenta: Sequence[float],
+        active: Sequence[bool],
+        weight_decay: float,
+    ):
+        self.parameters, self.weight_decay = _trainable(net), weight_decay
+        self.flat = self._flatten([parameter.detach() for parameter in self.parameters])
+        views = self.flat.split([parameter.numel() for parameter in self.parameters])
+        for parameter, view in zip(self.parameters, views, strict=True):
+            parameter.data = view.as_strided(parameter.shape, parameter.stride())
+        self.mean, self.square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
+        rows, count = [], 0
+        for rate, beta1, trains in zip(rates, momenta, active, strict=True):
+            count += trains
+            b1, b2 = 1 - beta1 ** max(count, 1), 1 - BETA2 ** max(count, 1)
+            rows.append((-rate * math.sqrt(b2) / b1, EPSILON * math.sqrt(b2), 1 - beta1))
+        self.table = torch.tensor(rows, dtype=torch.float64).to(self.flat)
+
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
+        """Apply the gradients with the table's row at `clock`."""
+        gradient = self._flatten(grads)
+        if gradient.dtype == torch.float32 and kernels.usable(gradient):
+            from candidly.engine.nets.kernels import dense
+
+            buffers = (self.flat, self.mean, self.square, gradient)
+            dense.adam(*buffers, self.table, clock, self.weight_decay, BETA2)
+            return
+        step, epsilon, weight = self.table.index_select(0, clock).unbind(1)
+        gradient.add_(self.flat, alpha=self.weight_decay)
+        self.mean.lerp_(gradient, weight)
+        self.square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        self.flat.addcmul_(self.mean / self.square.sqrt().add_(epsilon), step)
+
+    def _flatten(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Lay tensors shaped like the parameters out as the parameters are in memory."""
+        pairs = zip(tensors, self.parameters, strict=True)
+        return torch.cat(
+            [_as_laid_out(tensor, parameter).as_strided((tensor.numel(),), (1,)) for tensor, parameter in pairs]
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Buffers to save beside the network's own."""
+        return {"mean": self.mean, "square": self.square}
+
+
+class HostAdam:
+    """torch's own Adam on a CPU; parameters as for `Adam`. It takes steps only when it is called.
+
+    The function behind torch.optim.Adam is called: the class around it takes a twentieth of a step, and two seconds to
+    import what it does not need.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        rates: Sequence[float],
+        momenta: Sequence[float],
+        active: Sequence[bool],
+        weight_decay: float,
+    ):
+        self.parameters, self.rates, self.momenta, self.weight_decay = _trainable(net), rates, momenta, weight_decay
+        self.means, self.squares = ([torch.zeros_like(parameter) for parameter in self.parameters] for _ in range(2))
+        self.steps = [torch.zeros(()) for _ in self.parameters]
+
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
+        """Apply the gradients with the numbers of step `index`."""
+        pairs = zip(grads, self.parameters, strict=True)
+        laid_out = [_as_laid_out(grad, parameter) for grad, parameter in pairs]  # the kernel knows one order for all
+        adam(
+            list(self.parameters),
+            laid_out,
+            self.means,
+            self.squares,
+            [],
+            self.steps,
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            lr=self.rates[index],
+            beta1=self.momenta[index],
+            beta2=BETA2,
+            eps=EPSILON,
+            weight_decay=self.weight_decay,
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Buffers to save beside the network's own."""
+        lists = {"mean": self.means, "square": self.squares, "step": self.steps}
+        return {f"{name}.{i}": value for name, values in lists.items() for i, value in enumerate(values)}

@@ -1,0 +1,324 @@
+"""The learning problem as the engine sees it: shared rows, candidate sets, and which run trains on which rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from candidly import candidates
+from candidly.candidates.labels import class_names
+from candidly.candidates.sets import warn_of_sameness
+from candidly.candidates.weights import uniform_weights
+
+_PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
+
+
+def stream(seed: int, purpose: str, *index: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return a generator that depends on its arguments alone.
+
+    A run draws all its randomness from streams keyed by its seed, a purpose and, say, the epoch. So nothing has to be
+    remembered to resume a run, and a run draws the same numbers alone and beside others.
+    """
+    word = np.random.SeedSequence([seed, _PURPOSES.index(purpose), *index]).generate_state(1, np.uint64)[0]
+    return torch.Generator(device).manual_seed(int(word >> np.uint64(1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Rows with candidate sets, and R runs that each train on some of the rows.
+
+    Rows are global: all runs share `X`, and whatever a method stores per row has shape (R, N, ...). All runs take as
+    many steps as the longest needs, so a run trains as it would alone when their numbers of batches agree. Use
+    `Problem.of`, which converts and checks; the constructor trusts.
+
+    Attributes
+    ----------
+    X : Tensor, shape (N, ...)
+        Features, shared by all runs: numbers, or bytes, which become numbers batch by batch.
+    S : Tensor of bool, shape (N, C) or (R, N, C)
+        Candidate sets, shared or one per run.
+    rows : tuple of Tensor
+        For each run the rows it trains on, ascending.
+    seeds : tuple of int
+        For each run the seed of all its randomness.
+    y : Tensor or None, shape (N,)
+        True labels, for benchmarks only. The engine hides them from methods and cleaners.
+    shift, scale : Tensor or None, shape (R, 1, ...)
+        Each run's networks see ``(x - shift) * scale``.
+    classes : tuple
+        Class names.
+    standardised : bool
+        Whether shift and scale are each run's own, rather than given for all.
+    weights : Tensor or None, shape (N, C)
+        How much to trust each label at first, at most 1.
+    """
+
+    X: Tensor
+    S: Tensor
+    rows: tuple[Tensor, ...]
+    seeds: tuple[int, ...]
+    y: Tensor | None = None
+    shift: Tensor | None = None
+    scale: Tensor | None = None
+    classes: tuple[Any, ...] = ()
+    standardised: bool = False
+    weights: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        S: Any,
+        *,
+        rows: Sequence[Any] | None = None,
+        seeds: Sequence[int] = (0,),
+        y: Any = None,
+        classes: Sequence[Any] | None = None,
+        standardise: bool = False,
+        shift: Any = None,
+        scale: Any = None,
+        weights: Any = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> "Problem":
+        """Check the input once and convert it.
+
+        Parameters
+        ----------
+        X : array (N, ...)
+            Features; finite numbers. Bytes (uint8) stay bytes, a quarter of the memory, if `dtype` is float32.
+        S : bool array (N, C) or (R, N, C), or Candidates
+            Candidate sets; every row has at least one.
+        rows : sequence of index arrays, optional
+            The training rows of each run; all rows when left out.
+        seeds : sequence of int
+            One seed per run; their number is R.
+        y : int array (N,), optional
+            True labels, for benchmarks only.
+        classes : sequence, optional
+            Class names, 0 … C-1 when left out.
+        standardise : bool
+            Let every run see features with mean 0 and standard deviation 1 over its own training rows.
+        shift, scale : array, optional
+            Let all runs see ``(x - shift) * scale``; they broadcast against one row, as (3, 1, 1) does against a colour
+            image. Left out, they are 0 and 1.
+        weights : array (N, C), optional
+            How much to trust each candidate at first, such as votes: what methods that keep label weights start with
+            in place of equal ones. Only a row's candidates count, and the ratios between them.
+        dtype : torch.dtype
+            Precision of features, networks and weights.
+
+        Examples
+        --------
+        >>> problem = Problem.of([[0.0], [1.0]], [[True, False], [True, True]], seeds=[0, 1, 2])
+        >>> problem.runs, problem.num_classes
+        (3, 2)
+        """
+        known = isinstance(S, candidates.Candidates)  # and looked at by whoever made them
+        if isinstance(S, candidates.Candidates):
+            classes = S.classes if classes is None else classes
+            S = S.matrix
+        if isinstance(seeds, int):
+            raise ValueError(f"seeds is {seeds}; give a list with one seed per run, such as range({seeds})")
+        sets, features, runs = _as_sets(S), as_tensor(X), len(seeds)
+        if features.dtype != torch.uint8 or dtype != torch.float32:
+            features = features.to(dtype)
+        if not runs or any(seed != int(seed) or seed < 0 for seed in seeds):
+            raise ValueError(f"seeds is {list(seeds)}; give each run a seed, an integer of at least 0")
+        for matrix in sets if sets.ndim == 3 else [sets]:
+            candidates.check(matrix)
+            if not known:
+                warn_of_sameness(matrix)
+        if sets.ndim == 3 and len(sets) != runs:
+            raise ValueError(f"S holds sets for {len(sets)} runs but there are {runs} seeds; give one seed per run")
+        if len(features) != sets.shape[-2]:
+            raise ValueError(f"X has {len(features)} rows but S has {sets.shape[-2]}; give one candidate set per row")
+        if features.ndim < 2:
+            raise ValueError("X must have at least two axes (rows, features); reshape a single feature with X[:, None]")
+        check_finite(features)
+        index = [_check_rows(r, len(features)) for r in ([np.arange(len(features))] * runs if rows is None else rows)]
+        if len(index) != runs:
+            raise ValueError(f"rows lists {len(index)} runs but there are {runs} seeds; give one seed per run")
+        names = tuple(range(sets.shape[-1])) if classes is None else class_names(classes)
+        if len(names) != sets.shape[-1]:
+            raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
+        truth = None if y is None else check_labels(y, len(features), len(names))
+        trust = None if weights is None else check_weights(weights, (len(features), len(names))).to(dtype)
+        problem = cls(
+            features,
+            torch.as_tensor(sets),
+            tuple(index),
+            tuple(map(int, seeds)),
+            truth,
+            classes=names,
+            weights=trust,
+        )
+        if shift is None and scale is None:
+            return problem._standardised() if standardise else problem
+        if standardise:
+            raise ValueError("standardise=True computes shift and scale; leave them out, or use standardise=False")
+        return replace(
+            problem,
+            shift=problem._for_all_runs("shift", 0 if shift is None else shift),
+            scale=problem._for_all_runs("scale", 1 if scale is None else scale),
+        )
+
+    @property
+    def runs(self) -> int:
+        """How many runs train together."""
+        return len(self.seeds)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self.S.shape[-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of networks and weights, and of features as networks see them."""
+        return self.X.dtype if self.X.is_floating_point() else torch.float32
+
+    @property
+    def features(self) -> Tensor:
+        """All rows as numbers, with a shift and scale that were given, but not standardised: runs share them."""
+        if self.standardised or self.shift is None or self.scale is None:
+            return self.X.to(self.dtype)
+        return (self.X - self.shift[0]) * self.scale[0]
+
+    @property
+    def sets(self) -> Tensor:
+        """Candidate sets of every run, (R, N, C); a view when the runs share them."""
+        return self.S.expand(self.runs, *self.S.shape[-2:])
+
+    @property
+    def start(self) -> Tensor:
+        """Label weights to start with, (R, N, C): on each row's candidates, with sum 1; a new tensor."""
+        equal = uniform_weights(self.S, self.dtype).expand(self.sets.shape)
+        if self.weights is None:
+            return equal.clone()
+        inside = torch.where(self.sets, self.weights, 0)
+        total = inside.sum(-1, keepdim=True)
+        return torch.where(total > 0, inside / total.where(total > 0, 1), equal)
+
+    @property
+    def members(self) -> Tensor:
+        """Which rows each run trains on, as a boolean matrix (R, N)."""
+        member = self.new_zeros(self.runs, len(self.X), dtype=torch.bool)
+        for run, rows in zip(member, self.rows, strict=True):
+            run.index_fill_(0, rows, True)
+        return member
+
+    def new_zeros(self, *shape: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """Return zeros on the problem's device, in its `dtype` unless told otherwise."""
+        return self.X.new_zeros(*shape, dtype=dtype or self.dtype)
+
+    def to(self, device: torch.device) -> "Problem":
+        """Return the same problem on another device."""
+        moved: dict[str, Any] = {k: value.to(device) for k, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, rows=tuple(rows.to(device) for rows in self.rows), **moved)
+
+    def without_rows(self) -> "Problem":
+        """Return the same shapes, classes, seeds and scaling with no rows in them."""
+        return replace(self, X=self.X[:0].clone(), S=self.S[..., :0, :].clone(), rows=(), y=None, weights=None)
+
+    def _standardised(self) -> "Problem":
+        X = self.X.double()
+        mean = torch.stack([X[rows].mean(0, keepdim=True) for rows in self.rows])
+        spread = torch.stack([X[rows].std(0, unbiased=False, keepdim=True) for rows in self.rows])
+        varies = spread > 10 * torch.finfo(X.dtype).eps * mean.abs()  # a constant's rounding is no variation
+        scale = torch.where(varies, 1 / spread.where(varies, 1), 1)
+        return replace(self, shift=mean.to(self.dtype), scale=scale.to(self.dtype), standardised=True)
+
+    def _for_all_runs(self, name: str, value: Any) -> Tensor:
+        """Check a shift or scale and give it the shape that the field has."""
+        row, numbers = tuple(self.X.shape[1:]), as_tensor(value, name).to(self.dtype)
+        lengths = zip(numbers.shape[::-1], row[::-1], strict=False)
+        if numbers.ndim > len(row) or any(length not in (1, wanted) for length, wanted in lengths):
+            found = tuple(numbers.shape)
+            raise ValueError(
+                f"{name} has shape {found} but a row of X {row}; give numbers that broadcast against a row"
+            )
+        if not numbers.isfinite().all():
+            raise ValueError(f"{name} has {numbers[~numbers.isfinite()][0].item()} in it; pass finite numbers")
+        axes = [1] * (len(row) - numbers.ndim)
+        return numbers.expand(self.runs, 1, *axes, *numbers.shape).clone()
+
+
+def as_tensor(X: Any, name: str = "X") -> Tensor:
+    """Convert an array, a nested list or a tensor to a tensor of its own on the CPU."""
+    if isinstance(X, Tensor):
+        return X.detach().cpu().clone()
+    if hasattr(X, "toarray"):
+        raise ValueError(f"{name} is sparse; pass {name}.toarray()")
+    numbers = _as_array(X)
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{name} has dtype {numbers.dtype}; pass numbers")
+    return torch.as_tensor(numbers)
+
+
+def _as_array(value: Any) -> np.ndarray[Any, Any]:
+    """Copy, not least because torch warns of memory that it cannot write to."""
+    return (value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)).copy()
+
+
+def _as_sets(S: Any) -> np.ndarray[Any, Any]:
+    try:
+        return _as_array(S)
+    except ValueError:
+        raise ValueError("S is not a boolean matrix; convert names with candidly.candidates.encode(S)") from None
+
+
+def check_weights(weights: Any, shape: tuple[int, ...]) -> Tensor:
+    """Convert weights of labels, (rows, classes), refusing what is none; the largest of each row becomes 1."""
+    numbers = as_tensor(weights, "weights").double()
+    if numbers.shape != shape:
+        found = f"{tuple(numbers.shape)}, but there are {shape[0]} rows and {shape[1]} classes"
+        raise ValueError(f"weights has shape {found}; give one number per row and class")
+    wrong = ~(numbers.isfinite() & (numbers >= 0))
+    if wrong.any():
+        row, column = wrong.nonzero()[0].tolist()
+        value = numbers[row, column].item()
+        raise ValueError(f"weights has {value} in row {row}, column {column}; give finite numbers of at least 0")
+    return numbers / numbers.amax(1, keepdim=True).clamp_min(torch.finfo(numbers.dtype).tiny)  # for any precision
+
+
+def check_finite(X: Tensor) -> None:
+    """Refuse NaN and infinite numbers, naming the first."""
+    if not X.is_floating_point():
+        return
+    finite = X.isfinite().flatten(1)
+    if not finite.all():
+        row = int((~finite.all(1)).nonzero()[0])
+        column = int((~finite[row]).nonzero()[0])
+        value = X.flatten(1)[row, column].item()
+        raise ValueError(f"X has {value} in row {row}, column {column}; impute it or drop the row")
+
+
+def _check_rows(rows: Any, n: int) -> Tensor:
+    numbers = _as_array(rows)
+    if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
+        found = f"dtype {numbers.dtype} and shape {numbers.shape}"
+        raise ValueError(f"a run's training rows have {found}; rows takes a list of row numbers for each run")
+    index = torch.as_tensor(numbers, dtype=torch.int64).sort().values
+    if len(index) < 2:
+        raise ValueError(f"a run has {len(index)} training rows; it needs at least two")
+    if index[0] < 0 or index[-1] >= n:
+        raise ValueError(f"training rows go from {int(index[0])} to {int(index[-1])} but X has rows 0 to {n - 1}")
+    if bool((index.diff() == 0).any()):
+        raise ValueError(f"row {int(index[1:][index.diff() == 0][0])} is listed twice in a run's training rows")
+    return index
+
+
+def check_labels(y: Any, n: int, num_classes: int) -> Tensor:
+    """Convert class numbers, one per row, refusing what is none."""
+    numbers = _as_array(y)
+    if numbers.dtype.kind not in "iu":
+        raise ValueError(f"y has dtype {numbers.dtype}; pass class numbers, integers from 0 to {num_classes - 1}")
+    labels = torch.as_tensor(numbers, dtype=torch.int64)
+    if labels.shape != (n,):
+        raise ValueError(f"y has shape {tuple(labels.shape)} but X has {n} rows; give one label per row")
+    if n and (labels.min() < 0 or labels.max() >= num_classes):
+        raise ValueError(f"y goes from {int(labels.min())} to {int(labels.max())}; classes are 0 to {num_classes - 1}")
+    return labels

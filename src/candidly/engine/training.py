@@ -1,0 +1,377 @@
+"""The engine: the only training loop.
+
+Data live on the device and batches are index slices of them. Runs (seeds, folds, ensemble members) are the leading
+axis of every tensor, and one is no special case. A step reads nothing from the host, so that on CUDA it is captured
+once per phase and replayed.
+"""
+
+import copy
+import dataclasses
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from candidly.engine.batches import Batch, Sweep
+from candidly.engine.building import builder, copy_tensors, network_tensors
+from candidly.engine.contract import Cleaner, Method
+from candidly.engine.description import describe, fingerprint
+from candidly.engine.device import capture, find_device, training_on
+from candidly.engine.model import Model
+from candidly.engine.nets.build import Factory
+from candidly.engine.optim import Adam, HostAdam, Optimiser, Sgd, schedule
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import Recipe, find_recipe
+from candidly.engine.stopping import Watch, check_held_out, interruptible
+from candidly.store import states
+
+_EAGER_STEPS = 3  # of each phase, before its step is captured
+_DROP_EVERY = 10  # epochs: denormals come slowly, and looking for them takes as long as two steps
+
+
+class Training:
+    """All that one stacked fit holds. `step` is the part that is captured; `fit` drives it."""
+
+    watch: Watch | None = None
+
+    def __init__(self, problem: Problem, method: Method, cleaner: Cleaner, recipe: Recipe, net: str | Factory):
+        self.cleaner, self.method, self.recipe = copy.copy(cleaner), copy.copy(method), recipe
+        self.y, self.original = problem.y, problem.sets
+        self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
+        on_cuda = problem.X.device.type == "cuda"
+        half = on_cuda and recipe.precision == "auto" and problem.dtype == torch.float32
+        self.method.setup(self.problem, builder(self.problem, net, half))
+        sizes = [len(rows) for rows in self.problem.rows]
+        size = recipe.batch(sizes)
+        self.steps = -(-max(sizes) // size)
+        noise = self.method.noise + self.cleaner.noise
+        known = problem.y is not None
+        self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
+        self.sweep = Sweep(self.problem, self.method)
+        self.members = self.problem.members
+        self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
+        self.clock, self.batch.tick = self.counters.unbind()
+        self.loss = problem.new_zeros(problem.runs)
+        self.optimisers = self._optimisers()
+        self.pool = torch.cuda.graph_pool_handle() if on_cuda else None  # memory of all phases' graphs
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
+        self.eager: Counter[Hashable] = Counter()
+        self.epoch = self.done = 0
+        self.begun = False
+        self.history: dict[str, list[Tensor]] = {}
+        if not on_cuda:
+            _keep_freed_memory()
+
+    def _optimisers(self) -> dict[str, Optimiser]:
+        rates, momenta = schedule(self.recipe.schedule, self.recipe.epochs * self.steps, self.recipe.max_lr)
+        trained = [self.method.trains(self.method.phase(epoch)) for epoch in range(self.recipe.epochs)]
+        optimisers: dict[str, Optimiser] = {}
+        for name, net in self.method.networks().items():
+            active = [any(net is one for one in nets) for nets in trained for _ in range(self.steps)]
+            if self.recipe.optimiser == "sgd":
+                optimisers[name] = Sgd(net, rates)
+            else:
+                adam = HostAdam if self.problem.X.device.type == "cpu" else Adam
+                optimisers[name] = adam(net, rates, momenta, active, self.recipe.weight_decay)
+        return optimisers
+
+    def step(self, phase: Hashable) -> None:
+        """One minibatch of every run."""
+        self.batch.load()
+        loss = self.method.step(self.batch, phase)
+        nets = self.method.trains(phase)
+        active = [self.optimisers[name] for name, net in self.method.networks().items() if any(net is n for n in nets)]
+        grads = torch.autograd.grad(loss.sum(), [p for one in active for p in one.parameters], allow_unused=True)
+        if any(grad is None for grad in grads):
+            raise ValueError(_unreached(nets, active, grads))
+        with torch.no_grad():
+            for optimiser in active:
+                optimiser.update(grads[: len(optimiser.parameters)], self.clock, self.epoch * self.steps + self.done)
+                grads = grads[len(optimiser.parameters) :]
+            self.method.after_step(self.batch, phase)
+            self.loss += loss
+            self.counters += 1
+
+    def advance(self, capture: bool) -> None:
+        """Take a step: by replaying its graph if there is one, else eagerly, and capture it once it is warm."""
+        phase = self.method.phase(self.epoch)
+        captured = self.graphs.get(phase)
+        if captured is not None:
+            captured.replay()
+        else:
+            self.step(phase)
+            self.eager[phase] += 1
+            if capture and self.eager[phase] == _EAGER_STEPS:
+                self.graphs[phase] = self._capture(phase)
+        self.done += 1
+
+    def _capture(self, phase: Hashable) -> torch.cuda.CUDAGraph | None:
+        try:
+            return capture(lambda: self.step(phase), self.pool)
+        except RuntimeError as error:
+            message = f"the step cannot be captured as a CUDA graph, training goes on without: {error}"
+            warnings.warn(message, stacklevel=4)
+            return None
+
+    @torch.no_grad()
+    def begin_epoch(self) -> None:
+        """Draw the order and calibrate, unless the epoch was begun before an interrupt."""
+        if not self.begun:
+            self.batch.shuffle(self.epoch)
+            self.loss.zero_()
+            self.cleaner.calibrate(lambda rows: self.sweep(self.method.predict, rows), self.epoch)
+            self.begun = True
+
+    @torch.no_grad()
+    def end_epoch(self) -> None:
+        """Let the method finish the epoch, and record it."""
+        self.sweep.epoch = self.epoch
+        self.method.epoch_end(self.epoch, self.sweep)
+        if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
+            _drop_denormals([p for one in self.optimisers.values() for p in (*one.parameters, *one.state().values())])
+        facts = self._facts() | self.cleaner.facts()
+        if self.watch is not None:
+            facts["covering_rate"] = self.watch.after_epoch(self.sweep)
+        for name, value in facts.items():  # left on the device: nothing waits for it
+            self.history.setdefault(name, []).append(value.detach().to(torch.float64, copy=True))
+        self.epoch, self.done, self.begun = self.epoch + 1, 0, False
+
+    def _facts(self) -> dict[str, Tensor]:
+        member, kept = self.members, self.batch.kept
+        rows = member.sum(1).double()
+
+        def share(flags: Tensor) -> Tensor:
+            return (flags & member).sum(1) / rows
+
+        sizes = torch.stack([run.sum(-1) for run in kept])  # all at once would take 8 bytes a label
+        facts = {
+            "loss": self.loss / self.steps,
+            "mean_candidates": (sizes * member).sum(1) / rows,
+            "share_changed": share((kept != self.original).any(-1)),
+        }
+        if self.y is not None:
+            true = self.y.expand(self.problem.runs, -1)
+            facts["accuracy"] = share(self.batch.guess == true)
+            facts["true_kept"] = share(kept.gather(2, true.unsqueeze(-1)).squeeze(-1))
+        return facts
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that changes during training, by name."""
+        found = {f"method.{name}": value for name, value in self.method.state().items()}
+        found |= {f"cleaner.{name}": value for name, value in self.cleaner.state().items()}
+        found |= network_tensors(self.method)
+        for net, optimiser in self.optimisers.items():
+            found |= {f"optimiser.{net}.{name}": value for name, value in optimiser.state().items()}
+        own = {"tick": self.batch.tick, "kept": self.batch.kept, "guess": self.batch.guess}
+        own |= {"clock": self.clock, "loss": self.loss}
+        if self.watch is not None:
+            found |= {f"watch.{name}": value for name, value in self.watch.state().items()}
+        return found | {f"engine.{name}": value for name, value in own.items()}
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to do: all epochs are done, or held-out rows say so."""
+        return self.epoch == self.recipe.epochs or (self.watch is not None and self.watch.over)
+
+    def recorded(self) -> dict[str, Tensor]:
+        """Return the record of every epoch, (epochs, R), on the CPU."""
+        return {name: torch.stack(values).cpu() for name, values in self.history.items()}
+
+    def model(self, net: str | Factory) -> Model:
+        """Return what was learned."""
+        if self.watch is not None:
+            self.watch.put_back()
+        history = {name: value.numpy() for name, value in self.recorded().items()}
+        kept = self.batch.kept.cpu()
+        return Model(self.method, self.problem.without_rows(), net, self.recipe, describe(self.cleaner), history, kept)
+
+    def save(self, folder: Path, config: dict[str, Any]) -> None:
+        """Write a checkpoint."""
+        history = {f"history.{name}": value for name, value in self.recorded().items()}
+        place = {"epoch": self.epoch, "done": self.done, "begun": self.begun}
+        states.write(folder, self.tensors() | history, {"config": config, **place})
+
+    def resume(self, folder: Path, config: dict[str, Any]) -> None:
+        """Continue from a checkpoint of the same training, if the folder holds one."""
+        if not (folder / "state.json").exists():
+            return
+        tensors, facts = states.read(folder)
+        if facts["config"] != config:
+            keys = config.keys() | facts["config"].keys()
+            changed = sorted(key for key in keys if facts["config"].get(key) != config.get(key))
+            raise ValueError(
+                f"{folder} holds a checkpoint of another training (different: {', '.join(changed)}); "
+                "choose another folder or delete it"
+            )
+        self.epoch, self.done, self.begun = facts["epoch"], facts["done"], facts["begun"]
+        if self.begun:
+            self.batch.shuffle(self.epoch)
+        copy_tensors(tensors, self.tensors(), "the checkpoint was written by another version; delete it")
+        recorded = {name: value for name, value in tensors.items() if name.startswith("history.")}
+        self.history = {
+            name.removeprefix("history."): list(value.to(self.loss.device).unbind()) for name, value in recorded.items()
+        }
+
+
+def fit(
+    problem: Problem,
+    method: Method,
+    cleaner: Cleaner | None = None,
+    recipe: Recipe | str = "uai2025",
+    *,
+    net: str | Factory = "mlp",
+    device: str | torch.device = "auto",
+    graph: Literal["auto", "on", "off"] = "auto",
+    deterministic: bool = False,
+    checkpoint: str | Path | None = None,
+    every: int = 10,
+    progress: bool | None = None,
+    stop: threading.Event | None = None,
+    held_out: Sequence[Any] | None = None,
+    patience: int | None = None,
+) -> Model:
+    """Train a method, with or without a cleaner, on all runs of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        Rows, candidate sets and runs.
+    method : Method
+        What to train; it is copied, never changed.
+    cleaner : Cleaner, optional
+        What prunes candidate sets during training; None is the cleaner that changes nothing.
+    recipe : Recipe or str
+        How long and with which optimiser; a name from `RECIPES`.
+    net : str or callable
+        "linear", "mlp", "resnet9", or a factory that is called once per run and returns a module.
+    device : str
+        "auto" takes CUDA where there is one.
+    graph : {"auto", "on", "off"}
+        Whether to replay the step as a CUDA graph; "auto" does so on CUDA.
+    deterministic : bool
+        Make convolutions on CUDA repeatable to the bit, at some cost.
+    checkpoint : path, optional
+        A folder to save to every `every` epochs and on interrupt (Ctrl-C). If it already holds a checkpoint of the
+        same training, that is continued, and the result equals never having stopped, to the bit.
+    every : int
+        Epochs between checkpoints.
+    progress : bool, optional
+        Whether to show a bar over epochs; None does so on a terminal.
+    stop : threading.Event, optional
+        Once set, by another thread, training ends as by Ctrl-C: with a checkpoint and a KeyboardInterrupt.
+    held_out : sequence of index arrays, optional
+        For each run, rows that it does not train on. After every epoch the history records the `covering_rate` on
+        them: the share of rows whose most probable class is one of their candidates.
+    patience : int, optional
+        Stop once the covering rate, averaged over runs, has not exceeded its best for so many epochs. However training
+        ends, the model has the networks of the first epoch with the best rate; `kept` is the last epoch's.
+
+    Returns
+    -------
+    Model
+        Predicts for all runs; `history` holds the record of every epoch.
+
+    Examples
+    --------
+    >>> from candidly.methods import Proden
+    >>> X, S = [[0.0], [0.1], [0.9]], [[True, False], [True, True], [False, True]]
+    >>> problem = Problem.of(X, S, seeds=[0, 1])
+    >>> model = fit(problem, Proden(), recipe=Recipe(epochs=5), device="cpu")
+    >>> model.predict([[0.0], [1.0]]).shape
+    torch.Size([2, 2, 2])
+    """
+    recipe = find_recipe(recipe)
+    place = find_device(device)
+    _check_arguments(method, cleaner, net, graph, every)
+    watched = check_held_out(held_out, patience, problem)
+    if graph == "on" and place.type != "cuda":
+        raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
+    replay = graph != "off" and place.type == "cuda"
+    folder = None if checkpoint is None else Path(checkpoint)
+    hidden = None if progress is None else not progress
+    with training_on(place, deterministic):
+        training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
+        if watched is not None:
+            training.watch = Watch(training.original, training.method, watched, patience)
+        config: dict[str, Any] = {}
+        if folder is not None:
+            config = {"method": describe(method), "cleaner": describe(cleaner), "recipe": dataclasses.asdict(recipe)}
+            nets = [describe(net), *map(repr, training.method.networks().values())]
+            config |= {"net": nets, "problem": fingerprint(problem), "device": place.type}
+            if watched is not None:
+                config |= {"held_out": [describe(rows) for rows in watched], "patience": patience}
+            training.resume(folder, config)
+        bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden, leave=None)
+        last = time.monotonic()
+        with bar, interruptible(stop) as stopped:
+            while not training.over:
+                training.begin_epoch()
+                while training.done < training.steps and not stopped():
+                    training.advance(replay)
+                if training.done == training.steps:
+                    training.end_epoch()
+                    last = last if bar.disable else _wait(place, last)
+                    bar.update()
+                due = training.over or training.epoch % every == 0
+                ending = stopped()
+                if folder is not None and (ending or due):
+                    training.save(folder, config)
+                if ending:
+                    raise KeyboardInterrupt
+            bar.total = training.epoch  # fewer than planned, perhaps
+        return training.model(net)
+
+
+def _check_arguments(method: Any, cleaner: Any, net: Any, graph: str, every: int) -> None:
+    if not isinstance(method, Method):
+        raise ValueError(f"method is {method!r}; pass an instance, such as candidly.methods.Proden()")
+    if not isinstance(cleaner, Cleaner | None):
+        raise ValueError(f"cleaner is {cleaner!r}; pass an instance, such as candidly.Conformal(), or None")
+    if isinstance(net, nn.Module):
+        raise ValueError("net is a module; pass a function that returns a new one, since every run needs its own")
+    if graph not in ("auto", "on", "off"):
+        raise ValueError(f"graph is {graph!r}; use 'auto', 'on' or 'off'")
+    if every < 1:
+        raise ValueError(f"every is {every}; save every 1 or more epochs")
+
+
+def _unreached(nets: Sequence[nn.Module], active: Sequence[Optimiser], grads: Sequence[Tensor | None]) -> str:
+    """Explain which parameter the loss does not reach."""
+    parameters = [parameter for one in active for parameter in one.parameters]
+    lost = next(parameter for parameter, grad in zip(parameters, grads, strict=True) if grad is None)
+    name = next(name for net in nets for name, parameter in net.named_parameters() if parameter is lost)
+    return f"the method's loss does not depend on the network's parameter {name}; call requires_grad_(False) on it"
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library keep what a step frees for the next one.
+
+    glibc would return it to the system, and fetching it anew page by page takes a fifth of a step. It learns from what
+    is freed: after one block just below its limit of 32 MiB it keeps up to 64 MiB. Elsewhere this does nothing.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+
+
+def _drop_denormals(tensors: Sequence[Tensor]) -> None:
+    """Set numbers to zero that are too small for full precision: a CPU computes with them many times more slowly.
+
+    Weights of units that no row reaches any more decay towards them, and late epochs would take half as long again.
+    """
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            tensor.masked_fill_(tensor.abs() < torch.finfo(tensor.dtype).tiny, 0.0)
+
+
+def _wait(device: torch.device, last: float) -> float:
+    """Let a bar that is looked at not run ahead of a GPU by more than half a second; return when it last was right."""
+    if device.type == "cuda" and time.monotonic() - last > 0.5:
+        torch.cuda.current_stream().synchronize()
+        return time.monotonic()
+    return last

@@ -1,0 +1,324 @@
+"""What cleaning found, as plain facts of bounded size: all that a report shows, in JSON types."""
+
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from typing import Any, TypedDict
+
+from candidly.conformal.calibration import MOST_LEVELS
+from candidly.store.validation import (
+    Check,
+    count,
+    distinct,
+    list_of,
+    mapping,
+    number,
+    optional,
+    record,
+    require,
+    share,
+    text,
+)
+
+__all__ = [
+    *("HISTORY", "MOST_DOUBTFUL", "MOST_SHOWN", "AuditFacts", "Bin", "Curve", "DoubtFacts", "Doubtful"),
+    *("Findings", "LevelFacts", "PairFacts", "Truth"),
+]
+
+HISTORY = (
+    *("loss", "alpha", "threshold", "mean_candidates", "covering_rate", "share_changed", "estimated_lost"),
+    *("accuracy", "true_kept"),
+)
+MOST_SHOWN, MOST_DOUBTFUL = 30, 1000
+_MOST_LINES, _MOST_BINS, _MOST_CLASSES, _MOST_EPOCHS = 1000, 100, 100_000, 100_000
+_ROUNDING = 1e-9  # by which computed bounds may miss a value that lies on them
+
+
+class Curve(TypedDict):
+    """A quantity by epoch, over the networks that trained together: its mean, smallest and largest value."""
+
+    mean: list[float | None]
+    low: list[float | None]
+    high: list[float | None]
+
+
+class Doubtful(TypedDict):
+    """A row that somebody should look at; classes are given by number.
+
+    `scores` has the estimated probability of each removed label that it was the true one.
+    """
+
+    row: int
+    id: str | None
+    candidates: list[int]
+    removed: list[int]
+    scores: list[float]
+    predicted: int
+    confidence: float
+    true: int | None
+
+
+class Bin(TypedDict):
+    """The rows whose confidence lies between two bounds: their number, and means over them."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None
+    covering: float | None
+    accuracy: float | None
+
+
+class Truth(TypedDict):
+    """How well cleaning did on the rows whose label is known; None stands where there was nothing to count."""
+
+    rows: int
+    accuracy: float | None
+    true_kept: float | None
+    wrong_removed: float | None
+
+
+class LevelFacts(TypedDict):
+    """What cleaning would do at a level, as `candidly.cleaning.audit.Level` has it; estimates are value, low and high."""
+
+    alpha: float
+    lost: list[float] | None
+    removed: list[float] | None
+    candidates: int
+    declined: str | None
+    true_lost: float | None
+    true_removed: float | None
+
+
+class DoubtFacts(TypedDict):
+    """A class, by number, whose rows cannot be trusted, and how many rows it has, estimated."""
+
+    number: int
+    rows: float
+    why: str
+
+
+class PairFacts(TypedDict):
+    """Two classes, by number, that cannot be told apart, and in how many rows, estimated."""
+
+    numbers: list[int]
+    rows: float
+    why: str
+
+
+class AuditFacts(TypedDict):
+    """What cleaning costs, estimated: what `candidly.cleaning.audit.Audit.to_json` returns."""
+
+    levels: list[LevelFacts]
+    missing: list[float]
+    error: float
+    excess: float
+    classes: list[DoubtFacts]
+    pairs: list[PairFacts]
+    words: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What cleaning did to a table of ambiguously labelled rows.
+
+    Attributes
+    ----------
+    title : str
+        What was cleaned, such as a file's name.
+    version, date, seconds, device : str, str, float, str
+        The version of candidly, when it ran (ISO 8601), for how long, and where.
+    words, features : list of str
+        What was done, and what happened to which columns, in plain sentences.
+    settings : dict of str to str, int, float, bool or None
+    classes : list of str
+        The names of all C classes.
+    rows, changed : int
+        How many rows there are, and how many lost a candidate.
+    before, after : list of int
+        How many rows have 1, 2, …, C candidates, before and after cleaning.
+    history : dict of str to Curve
+        By epoch, of what is in `HISTORY`; whatever was not recorded is left out.
+    shown : list of int
+        At most 30 classes, to which the next two refer.
+    together : list of list of int
+        In how many rows both classes are candidates; on the diagonal, in how many the class is.
+    removed : list of list of int
+        From how many rows that were predicted to be of the first class the second was removed.
+    doubtful : list of Doubtful
+        At most 1000 rows, the most doubtful first.
+    reliability : list of Bin
+    truth : Truth or None
+        None if no true label is known.
+    audit : AuditFacts or None
+        None if fewer than 100 rows were held out.
+
+    Examples
+    --------
+    >>> run = {"title": "birds.csv", "version": "0.1.0", "date": "2026-01-31", "seconds": 2.5, "device": "cpu"}
+    >>> findings = Findings(**run, classes=["owl", "wren"], rows=3, changed=1, before=[1, 2], after=[2, 1])
+    >>> Findings.from_json(findings.to_json()) == findings
+    True
+    """
+
+    title: str
+    version: str
+    date: str
+    seconds: float
+    device: str
+    words: list[str] = field(default_factory=list)
+    settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    features: list[str] = field(default_factory=list)
+    classes: list[str]
+    rows: int
+    changed: int
+    before: list[int]
+    after: list[int]
+    history: dict[str, Curve] = field(default_factory=dict)
+    shown: list[int] = field(default_factory=list)
+    together: list[list[int]] = field(default_factory=list)
+    removed: list[list[int]] = field(default_factory=list)
+    doubtful: list[Doubtful] = field(default_factory=list)
+    reliability: list[Bin] = field(default_factory=list)
+    truth: Truth | None = None
+    audit: AuditFacts | None = None
+
+    @property
+    def cost(self) -> LevelFacts | None:
+        """What the audit says of the level that was used, if it is one of those that were tried."""
+        levels = [] if self.audit is None else self.audit["levels"]
+        return next((one for one in levels if one["alpha"] == self.settings.get("alpha")), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything in JSON types, as a copy."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, facts: Any) -> "Findings":
+        """Read what `to_json` returned, trusting nothing."""
+        try:
+            _check(facts, [one.name for one in fields(cls)])
+        except ValueError as error:
+            raise ValueError(f"the findings are damaged: {error}; clean the table again to get new ones") from None
+        return cls(**facts)
+
+
+def _check(facts: Any, names: list[str]) -> None:
+    record({name: lambda value, what: None for name in names})(facts, "the whole")
+    classes, rows, shown = facts["classes"], facts["rows"], facts["shown"]
+    distinct(list_of(text, 1, _MOST_CLASSES))(classes, "classes")
+    count(1, 2**63 - 1)(rows, "rows")
+    distinct(list_of(count(0, len(classes) - 1), 0, MOST_SHOWN))(shown, "shown")
+    checks = _run_checks() | _row_checks(len(classes), rows, len(shown))
+    for name, check in (checks | {"audit": optional(_audit_check(len(classes), rows))}).items():
+        check(facts[name], name)
+    datetime.fromisoformat(facts["date"])
+    require(facts["seconds"] >= 0, "seconds", facts["seconds"])
+    totals = [sum(size * n for size, n in enumerate(facts[name], 1)) for name in ("before", "after")]
+    require(totals[1] <= totals[0], "the number of candidates before and after", totals)
+    for name in ("before", "after"):
+        require(sum(facts[name]) == rows, f"the sum of {name}, which should be {rows},", sum(facts[name]))
+    for i, row in enumerate(facts["doubtful"]):
+        require(set(row["removed"]) < set(row["candidates"]), f"doubtful[{i}]['removed']", row["removed"])
+        require(len(row["scores"]) == len(row["removed"]), f"doubtful[{i}]['scores']", row["scores"])
+    for i, one in enumerate(facts["reliability"]):
+        require(one["low"] <= one["high"], f"reliability[{i}]['low']", one["low"])
+    for name, curve in facts["history"].items():
+        require(name in HISTORY, "a key of history", name)
+        lengths = [len(values) for values in curve.values()]
+        require(len(set(lengths)) == 1, f"the number of epochs of {name}", lengths)
+    if facts["audit"] is not None:
+        _check_levels(facts["audit"]["levels"])
+
+
+def _check_levels(levels: list[LevelFacts]) -> None:
+    alphas = [one["alpha"] for one in levels]
+    require(alphas == sorted(set(alphas)), "the order of audit['levels']", alphas)
+    for i, one in enumerate(levels):
+        require(0 < one["alpha"] < 1, f"audit['levels'][{i}]['alpha']", one["alpha"])
+        for name in ("lost", "removed"):  # there is an estimate, or a reason why there is none
+            require((one[name] is None) != (one["declined"] is None), f"audit['levels'][{i}][{name!r}]", one[name])
+
+
+def _run_checks() -> dict[str, Check]:
+    lines = list_of(text, 0, _MOST_LINES)
+    curve = record(dict.fromkeys(Curve.__annotations__, list_of(optional(number), 0, _MOST_EPOCHS)))
+    return {
+        **dict.fromkeys(("title", "version", "date", "device"), text),
+        **dict.fromkeys(("words", "features"), lines),
+        "seconds": number,
+        "settings": mapping(_check_setting, _MOST_LINES),
+        "history": mapping(curve, _MOST_LINES),
+    }
+
+
+def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
+    index, counted, rate = count(0, classes - 1), count(0, rows), optional(share)
+    sizes, matrix = list_of(counted, classes, classes), list_of(list_of(counted, shown, shown), shown, shown)
+    doubtful = {
+        "row": count(0, rows - 1),
+        "id": optional(text),
+        "candidates": distinct(list_of(index, 1, classes)),
+        "removed": distinct(list_of(index, 0, classes)),
+        "scores": list_of(share, 0, classes),
+        "predicted": index,
+        "confidence": share,
+        "true": optional(index),
+    }
+    one_bin = {"low": share, "high": share, "count": counted, "confidence": rate, "covering": rate, "accuracy": rate}
+    truth = {"rows": counted, "accuracy": rate, "true_kept": rate, "wrong_removed": rate}
+    return {
+        "changed": counted,
+        **dict.fromkeys(("before", "after"), sizes),
+        **dict.fromkeys(("together", "removed"), matrix),
+        "doubtful": list_of(record(doubtful), 0, MOST_DOUBTFUL),
+        "reliability": list_of(record(one_bin), 0, _MOST_BINS),
+        "truth": optional(record(truth)),
+    }
+
+
+def _audit_check(classes: int, rows: int) -> Check:
+    index, rate = count(0, classes - 1), optional(share)
+    level = {
+        "alpha": share,
+        **dict.fromkeys(("lost", "removed"), optional(_check_estimate)),
+        "candidates": count(0, rows * (classes - 1)),
+        "declined": optional(text),
+        **dict.fromkeys(("true_lost", "true_removed"), rate),
+    }
+    doubt = {"number": index, "rows": _check_rows(rows), "why": text}
+    pair = {"numbers": distinct(list_of(index, 2, 2)), "rows": _check_rows(rows), "why": text}
+    return record(
+        {
+            "levels": list_of(record(level), 1, MOST_LEVELS),
+            "missing": _check_estimate,
+            "error": share,
+            "excess": number,
+            "classes": list_of(record(doubt), 0, classes),
+            "pairs": list_of(record(pair), 0, _MOST_CLASSES),
+            "words": list_of(text, 0, _MOST_LINES),
+        }
+    )
+
+
+def _check_estimate(value: Any, what: str) -> None:
+    """Check a share with its interval: value, low, high."""
+    list_of(share, 3, 3)(value, what)
+    middle, low, high = value
+    require(low - _ROUNDING <= middle <= high + _ROUNDING, what, value)
+
+
+def _check_rows(rows: int) -> Check:
+    """Return the check of an estimated number of rows."""
+
+    def check(value: Any, what: str) -> None:
+        number(value, what)
+        require(0 <= value <= rows * (1 + _ROUNDING), what, value)
+
+    return check
+
+
+def _check_setting(value: Any, what: str) -> None:
+    if isinstance(value, str):
+        text(value, what)
+    elif not isinstance(value, bool):
+        optional(number)(value, what)

@@ -1,0 +1,1 @@
+"""What users bring: tables in files, their columns as numbers, and class names in their cells."""

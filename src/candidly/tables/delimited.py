@@ -1,0 +1,238 @@
+"""CSV and TSV as tables of Arrow: text in which nothing is lost unnoticed, and which harms nobody who opens it."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+_ROWS = 1 << 15  # to write at a time
+_BYTES = 1 << 24  # to read at a time, and so of a row
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UNFINISHED = "unexpected end of data"  # as the csv module says it
+_NO_TEXT = "is no text in UTF-8; save it as UTF-8"
+
+# In Arrow's dialect. Spreadsheets take some texts for formulas; written, these get an apostrophe in front, which is
+# taken away when they are read. A text that starts with apostrophes itself gets one more, so that it keeps its own.
+_FORMULA = r"^'*([\s\p{Z}]*[=+\-@]|\t)"
+_DEFUSED = r"^'+([\s\p{Z}]*[=+\-@]|\t)"
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+
+
+@dataclass(frozen=True)
+class Text:
+    """A file of text: its name in messages, what opens it from its start, and the character between columns."""
+
+    name: str
+    open: Callable[[], AbstractContextManager[Any]]
+    delimiter: str
+
+
+def read(source: Text, texts: Collection[str]) -> Any:
+    """Read a table, of which the columns `texts` stay text in any case; `candidly.tables.files.read` says the rest."""
+    import pyarrow as pa
+
+    with source.open() as stream:
+        start = stream.read(4096)
+    if start.startswith(_UTF16) or b"\0" in start:
+        raise ValueError(f"{source.name} {_NO_TEXT}")
+    header = _read_header(source)
+    names: list[str] = _restore(pa.array(name.strip() for name in header)).to_pylist()
+    check_columns(source.name, names)  # now, because types go by name
+    kept = [raw for raw, name in zip(header, names, strict=True) if name in texts]
+    table = _parse(source, header, kept)
+    times = [field.name for field in table.schema if pa.types.is_time(field.type)]
+    if times:  # which nothing takes for numbers
+        table = _parse(source, header, [*kept, *times])
+    columns = [_decode(source.name, name, column) for name, column in zip(names, table.columns, strict=True)]
+    if any("\n" in str(column[-1]) for column in columns if len(column)):
+        _check_end(source, len(header))
+    return pa.table(columns, names=names)
+
+
+def _read_header(source: Text) -> list[str]:
+    # Bytes that are no UTF-8 pass as surrogates here: those of later lines are reported with their row.
+    with source.open() as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="") as text:
+        try:
+            header = next((row for row in csv.reader(text, delimiter=source.delimiter) if row), [])
+        except csv.Error as error:
+            raise ValueError(f"{source.name} has no readable header: {error}; correct its first line") from None
+    if not header:
+        raise ValueError(f"{source.name} is empty; pass a header and at least one row")
+    if any("\ud800" <= letter <= "\udfff" for name in header for letter in name):
+        raise ValueError(f"{source.name} {_NO_TEXT}")
+    other = next((mark for mark in ",;\t" if mark != source.delimiter and mark in header[0]), None)
+    if len(header) == 1 and other is not None:
+        raise ValueError(
+            f"{source.name} has the one column {header[0][:60]!r}; if {other!r} stands between its columns, name it "
+            "with --delimiter (in Python, delimiter=)"
+        )
+    return header
+
+
+def check_columns(file: str, names: list[str]) -> None:
+    """Refuse a table that has two columns of one name."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise ValueError(f"{file} has several columns {twice[0]!r}; rename them")
+
+
+def _parse(source: Text, header: list[str], texts: Collection[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=_BYTES)  # threads do not know the row of an error
+    parse = pyarrow.csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True)
+    convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.binary()))  # `_decode` knows the row
+    try:
+        with source.open() as stream:
+            return pyarrow.csv.read_csv(stream, read, parse, convert)
+    except pa.ArrowInvalid as error:
+        reason = str(error)
+    if "Empty CSV" in reason:
+        raise ValueError(f"{source.name} has no rows; pass at least one")
+    if "straddling" in reason:
+        raise ValueError(f"{source.name} has a row of more than {_BYTES >> 20} MiB; is a quote not closed?")
+    reason = _find_ragged(source, len(header)) or " ".join(reason.split())
+    raise ValueError(f"{source.name} is no table: {reason}; correct it, or check delimiter and quotes")
+
+
+def _find_ragged(source: Text, width: int) -> str | None:
+    """Say where a row starts that has more or fewer cells than the header, or does not end."""
+    with source.open() as stream, io.TextIOWrapper(stream, "utf-8", "replace", newline="") as text:
+        rows, line = csv.reader(text, delimiter=source.delimiter, strict=True), 1
+        try:
+            for row in rows:
+                if row and len(row) != width:
+                    return f"line {line} has {len(row)} cells, the header {width}"
+                line = rows.line_num + 1
+        except csv.Error as error:
+            return f"line {line}: {error}"
+    return None
+
+
+def _check_end(source: Text, width: int) -> None:
+    """Refuse a quote that is never closed: all that follows it would be one cell, which is in the last row."""
+    where = _find_ragged(source, width)
+    if where is not None and where.endswith(_UNFINISHED):
+        raise ValueError(f"{source.name} is no table: {where}; close the quote there")
+
+
+def _decode(file: str, name: str, values: Any) -> Any:
+    """Return a column whose empty texts are missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_binary(values.type):  # asked for, or no UTF-8
+        try:
+            values = values.cast(pa.string())
+        except pa.ArrowInvalid:
+            row = next(row for row, value in enumerate(values) if not _is_utf8(value.as_py()))
+            raise ValueError(f"{file}: row {row} is no UTF-8 in column {name!r}; save the file as UTF-8") from None
+    if not pa.types.is_string(values.type):
+        return values
+    return _restore(pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values))
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _restore(values: Any) -> Any:
+    """Take the apostrophe away that `_defuse` put in front."""
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.match_substring_regex(values, _DEFUSED), pc.utf8_slice_codeunits(values, 1), values)
+
+
+class Lines:
+    r"""A table as text, checked as a whole before any of it is written.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    delimiter, separator : str
+        What stands between columns, and between the values of a list.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> stream = io.BytesIO()
+    >>> Lines(pa.table({"a": [1, None], "b": [["x", "y"], ["@z"]]}), ",", "|").write(stream)
+    >>> stream.getvalue()
+    b"a,b\n1,x|y\n,'@z\n"
+    """
+
+    def __init__(self, table: Any, delimiter: str, separator: str) -> None:
+        import pyarrow as pa
+
+        self.delimiter = delimiter
+        self.header = _defuse(pa.array(table.column_names, pa.string())).to_pylist()
+        columns = [_to_text(name, values, separator) for name, values in zip(self.header, table.columns, strict=True)]
+        self.table = pa.table(columns, names=self.header)
+
+    def write(self, stream: Any) -> None:
+        """Write all of it in UTF-8."""
+        stream.write(self._join([self.header]))
+        for batch in self.table.to_batches(_ROWS):
+            stream.write(self._join(zip(*(column.to_pylist() for column in batch.columns), strict=True)))
+        stream.flush()
+
+    def _join(self, rows: Iterable[Sequence[str | None]]) -> bytes:
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=self.delimiter, lineterminator="\n").writerows(rows)
+        return text.getvalue().encode()
+
+
+def refusal(value: str, separator: str) -> str:
+    """Say why a value of a list cannot be written."""
+    return (
+        f"{value[:60]!r} contains {separator!r}, which stands between the values of a list in CSV; write Parquet, or "
+        "choose another --separator (in Python, separator=)"
+    )
+
+
+def _to_text(name: str, values: Any, separator: str) -> Any:
+    import pyarrow as pa
+
+    kind = values.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _defuse(_join(name, values, separator))
+    try:
+        texts = values.cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ValueError(f"column {name!r} has type {kind}, which CSV does not have; write Parquet") from None
+    return texts if pa.types.is_primitive(kind) else _defuse(texts)
+
+
+def _join(name: str, values: Any, separator: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = pc.list_flatten(values).cast(pa.string())
+    if parts.null_count:
+        raise ValueError(f"column {name!r} has lists with missing values, which CSV does not have; write Parquet")
+    wrong = pc.index(pc.match_substring(parts, separator), True).as_py()
+    if wrong >= 0:
+        raise ValueError(refusal(parts[wrong].as_py(), separator))
+    return pc.binary_join(values.cast(pa.list_(pa.string())), separator)
+
+
+def _defuse(values: Any) -> Any:
+    """Make control characters visible, and keep spreadsheets from taking text for a formula."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pc.any(pc.match_substring_regex(values, _CONTROL)).as_py():
+        texts = (value if value is None else value.translate(_VISIBLE) for value in values.to_pylist())
+        values = pa.array(texts, pa.string())
+    risky = pc.and_not(pc.match_substring_regex(values, _FORMULA), pc.match_substring_regex(values, _NUMBER))
+    return pc.if_else(risky, pc.binary_join_element_wise("'", values, ""), values)

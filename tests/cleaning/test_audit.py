@@ -1,0 +1,209 @@
+"""The audit: intervals that hold the truth, sets that lack true labels, and whom not to trust."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from candidly.cleaning.audit import ALPHAS, Audit, audit, estimate_missing
+from candidly.cleaning.budget import Budget
+from tests.cleaning.test_budget import paired, simulate
+
+CLEAR = {"n": 1000, "C": 10, "spread": 8.0}  # about one in twenty most likely candidates is wrong
+SETTINGS = {
+    "few": {"rate": 0.1},
+    "many": {"rate": 0.6},
+    "too sure": {"sure": 1.5},
+    "by pairs": {"wrong": "pairs"},
+    "next class, too sure": {"wrong": "next", "sure": 1.5},
+    "unequal classes": {"priors": tuple(0.7**k for k in range(10))},
+}
+
+
+def audited(z, S, **settings):
+    return audit(z, S, Budget.of(z, S), **settings)
+
+
+def truths(seed, **settings):
+    z, S, y = simulate(seed, **settings)
+    return audited(z, S, y=y).levels
+
+
+def holds(level):
+    return level.lost.low <= level.true_lost <= level.lost.high
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return {
+        name: [level for seed in range(8) for level in truths(seed, **CLEAR | settings)]
+        for name, settings in SETTINGS.items()
+    }
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_intervals_hold_the_truth(name, cells):
+    assert all(level.declined is None for level in cells[name])
+    assert np.mean([holds(level) for level in cells[name]]) >= 0.85
+    assert np.mean([level.removed.low <= level.true_removed <= level.removed.high for level in cells[name]]) >= 0.85
+
+
+def test_intervals_are_narrow(cells):
+    levels = [level for some in cells.values() for level in some]
+    assert np.median([level.lost.high - level.lost.low for level in levels]) <= 0.06
+    assert np.median([level.removed.high - level.removed.low for level in levels]) <= 0.06
+
+
+def test_intervals_hold_the_truth_in_hard_problems():
+    levels = [level for seed in range(8) for level in truths(seed, n=1000)]
+    assert np.mean([holds(level) for level in levels]) >= 0.85
+    assert np.median([level.true_lost for level in levels]) > 0.05
+
+
+def test_intervals_allow_for_more_than_chance():
+    """Candidates that depend on the class make probabilities a little wrong, which many rows would show."""
+    levels = [level for seed in range(6) for level in truths(seed, wrong="next", n=8000)]
+    assert np.mean([holds(level) for level in levels]) >= 0.85
+    by_chance = [1.645 * math.sqrt(level.lost.value * (1 - level.lost.value) / 8000) for level in levels]
+    near = [abs(one.true_lost - one.lost.value) < width for one, width in zip(levels, by_chance, strict=True)]
+    assert np.mean(near) < 0.85
+
+
+def spoil(seed, noise, **settings):
+    """Sets that lack the true label in a share of the rows, whose other candidates are as before."""
+    z, S, y = simulate(seed, **settings)
+    rows = torch.rand(len(S), generator=torch.Generator().manual_seed(seed)) < noise
+    S = S & ~(torch.nn.functional.one_hot(y, S.shape[1]).bool() & rows[:, None])
+    empty = ~S.any(1)
+    S[empty, (y[empty] + 1) % S.shape[1]] = True
+    return z, S, y
+
+
+@pytest.mark.parametrize("settings", [CLEAR, CLEAR | {"sure": 1.5}, {"n": 1000}])
+def test_missing_labels_are_found_and_clean_sets_are_not_called_noisy(settings):
+    for seed in range(5):
+        found = audited(*spoil(seed, 0.15, **settings)[:2], alphas=(0.05, 0.1))
+        assert found.missing.low > 0.08
+        assert all(level.declined is not None and level.lost is level.removed is None for level in found.levels)
+        assert "the true label seems to be missing" in found.levels[0].declined
+        assert all(level.candidates > 0 for level in found.levels)
+        assert any("sets look noisy" in line for line in found.words)
+        clean = audited(*spoil(seed, 0.0, **settings)[:2], alphas=(0.05,))
+        assert clean.missing.low <= 0.04
+        assert not any("noisy" in line for line in clean.words)
+
+
+def test_missing_labels_are_estimated_whatever_the_order():
+    z, S, _ = spoil(0, 0.1, n=200)
+    found, rng = estimate_missing(z, S), np.random.default_rng(0)
+    rows, columns = rng.permutation(200), rng.permutation(4)
+    assert estimate_missing(z[rows][:, columns], S[rows][:, columns]) == found
+    assert 0 < found.low <= found.value <= found.high < 0.5
+
+
+@pytest.mark.parametrize("C", [1, 2, 5])
+def test_sets_that_say_nothing_lack_nothing(C):
+    z = torch.randn(120, C, generator=torch.Generator().manual_seed(0))
+    assert estimate_missing(z, torch.ones(120, C).bool()).value == 0
+    found = audited(z, torch.ones(120, C).bool(), alphas=(0.05, 0.5))
+    assert [level.declined for level in found.levels] == [None, None]
+    for level in found.levels:
+        for one in (level.lost, level.removed):
+            assert 0 <= one.low <= one.value <= one.high <= 1
+
+
+def test_single_candidates_have_nothing_to_lose():
+    _, _, y = simulate(0, n=150)
+    S = torch.nn.functional.one_hot(y, 4).bool()
+    z = 5 * S.float()
+    for level in audited(z, S, y=y).levels:
+        assert (level.candidates, level.lost, level.removed) == (0, (0, 0, 0), (0, 0, 0))
+        assert (level.true_lost, level.true_removed) == (0, 0)
+
+
+def test_labels_change_no_estimate():
+    z, S, y = simulate(0)
+    told, untold = audited(z, S, y=y), audited(z, S)
+    assert [level.alpha for level in told.levels] == list(ALPHAS)
+    for one, other in zip(told.levels, untold.levels, strict=True):
+        assert one.true_lost is not None
+        assert (other.true_lost, other.true_removed) == (None, None)
+        assert dataclasses.replace(one, true_lost=None, true_removed=None) == other
+    assert dataclasses.replace(told, levels=untold.levels) == untold
+    nobody = audited(z, S, y=torch.full_like(y, -1))
+    assert nobody == untold
+
+
+def test_levels_agree_with_the_rule():
+    z, S, _ = simulate(3)
+    given_z, given_S = z.clone(), S.clone()
+    rule = Budget.of(z, S)
+    found = audit(z, S, rule, alphas=(0.2, 0.02))
+    assert [level.alpha for level in found.levels] == [0.02, 0.2]
+    for level in found.levels:
+        kept = rule.keep(z, S, level.alpha)
+        assert level.candidates == int(S.sum() - kept.sum())
+        assert level.lost == rule.lost(z, S, kept)
+        for removed, lost in zip(level.removed, (level.lost.value, level.lost.high, level.lost.low), strict=True):
+            assert removed == pytest.approx(min(max((level.candidates - 300 * lost) / int(S.sum() - 300), 0), 1))
+    assert (found.error, found.excess) == (rule.error, rule.excess)
+    assert torch.equal(z, given_z)
+    assert torch.equal(S, given_S)
+
+
+def test_pairs_that_cannot_be_told_apart_are_named():
+    z, S, _ = paired(0, 1.0)
+    (pair,) = audited(z, S).pairs
+    assert pair.numbers == (0, 1)
+    T = Budget.of(z, S).temperature
+    inside = (z / T).masked_fill(~S, -torch.inf).softmax(-1)
+    assert pair.rows == pytest.approx(float(inside[S[:, 0] & S[:, 1], :2].sum()), rel=1e-5)
+    assert "rows without the other" in pair.why
+    assert any("cannot be told apart" in line for line in audited(z, S).words)
+    assert audited(*paired(0, 0.0)[:2]).pairs == ()
+
+
+def test_classes_that_cannot_be_trusted_are_named():
+    """Class 3 is rare, and class 2 is likely only where class 0 is likelier."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(300) % 3
+    y[:10] = 3
+    z = 6 * torch.nn.functional.one_hot(y, 4).float() + 0.1 * torch.rand(300, 4, generator=generator)
+    z[y == 2, 0] += 7.0
+    S = torch.nn.functional.one_hot(y, 4).bool()
+    S[y == 2, 0] = True
+    found = {doubt.number: doubt for doubt in audited(z, S).classes}
+    assert set(found) == {2, 3}
+    assert found[3].rows == pytest.approx(10, abs=1)
+    assert "too few to learn from" in found[3].why
+    assert "look more like another class" in found[2].why
+
+
+def test_words_say_whether_candidates_look_alike():
+    alike, plain = audited(*simulate(0, "alike", n=1000)[:2]), audited(*simulate(0, n=1000)[:2])
+    assert any("more candidates per row than chance explains" in line for line in alike.words)
+    assert not any("than chance explains" in line for line in plain.words)
+    assert all(f"{one.error:.1%} of the rows" in one.words[1] for one in (alike, plain))
+
+
+def test_words_say_how_many_rows_can_lose_a_label():
+    z, S, y = simulate(0, n=300)[:3]
+    S[:200] = torch.eye(S.shape[1]).bool()[y[:200]]
+    ambiguous = int((S.sum(1) > 1).sum())
+    assert audited(z, S).words[0].startswith(f"{ambiguous} of 300 rows have several candidates")
+
+
+def test_everything_is_json():
+    z, S, y = paired(0, 1.0)
+    found = audited(z, S, y=y)
+    plain = json.loads(json.dumps(found.to_json()))
+    assert plain.keys() == {field.name for field in dataclasses.fields(Audit)}
+    assert plain["levels"][2]["lost"] == list(found.levels[2].lost)
+    assert plain["levels"][2]["true_lost"] == found.levels[2].true_lost
+    assert plain["pairs"][0]["numbers"] == [0, 1]
+    assert plain["missing"] == list(found.missing)
+    declined = audited(*spoil(0, 0.3, **CLEAR)[:2], alphas=(0.05,)).to_json()["levels"][0]
+    assert declined["lost"] is declined["removed"] is None

@@ -1,0 +1,239 @@
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from candidly.cli import app as cli
+from candidly.data import REGISTRY
+from candidly.engine.recipe import RECIPES
+from candidly.methods import METHODS
+
+
+def test_methods_lists_every_method(capsys):
+    cli.main(["methods"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(METHODS)
+    assert all(len(line.split()) > 2 for line in lines)
+
+
+def test_an_unknown_command_is_refused(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["dmeo"])
+    assert stop.value.code != 0
+    assert "demo" in capsys.readouterr().err
+
+
+def test_demo_reports_all_four_combinations(capsys, monkeypatch):
+    short = dataclasses.replace(RECIPES["quick"], epochs=13)  # past the warm-ups of cleaner and CroSel
+    monkeypatch.setitem(RECIPES, "quick", short)
+    cli.main(["demo", "--seeds", "2", "--device", "cpu"])
+    out = capsys.readouterr().out
+    assert "quick" in out
+    rows = re.findall(r"^(\S+) +([\d.]+) ± ([\d.]+) +([\d.]+)% +([\d.]+)% +[\d.]+$", out, re.MULTILINE)
+    assert [row[0] for row in rows] == ["PRODEN", "Conf+PRODEN", "CroSel", "Conf+CroSel"]
+    accuracy, kept, removed = ({row[0]: float(row[i]) for row in rows} for i in (1, 3, 4))
+    assert min(accuracy.values()) > 60  # chance is 10
+    assert (kept["PRODEN"], removed["PRODEN"]) == (100, 0)
+    assert 70 < kept["Conf+PRODEN"] < 100
+    assert removed["Conf+PRODEN"] > 30
+
+
+SMALL = ["--methods", "proden,conf+proden", "--seeds", "0-1", "--epochs", "2", "--device", "cpu"]
+
+
+@pytest.fixture
+def runs(tmp_path, capsys):
+    cli.main(["bench", "--datasets", "digits+uniform-0.3", *SMALL, "--out", str(tmp_path / "runs")])
+    assert "runs: 2 done, 0 done before, 0 failed" in capsys.readouterr().out
+    return tmp_path / "runs"
+
+
+def refused(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(list(arguments))
+    assert stop.value.code
+    return str(stop.value.code) + capsys.readouterr().err
+
+
+def test_bench_and_table(runs, capsys, tmp_path):
+    cli.main(["bench", "--datasets", "digits+uniform-0.3", *SMALL, "--out", str(runs)])
+    assert "runs: 0 done, 2 done before" in capsys.readouterr().out
+    cli.main(["table", str(runs)])
+    assert re.search(r"^conf\+proden +\d\d\.\d\d ± \d", capsys.readouterr().out, re.MULTILINE)
+    cli.main(["table", str(runs), "--style", "csv", "--split", "train"])
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.startswith("dataset,method,seeds,mean")
+    assert len(lines) == 2
+
+    page = tmp_path / "page.md"
+    page.write_text("# Mine\n<!-- begin candidly table -->\n<!-- end candidly table -->\n")
+    published = tmp_path / "published.csv"
+    published.write_text("method,dataset,seed,test_accuracy\n" + "proden,digits+uniform-0.3,0,0.5\n")
+    cli.main(["table", str(runs), "--into", str(page), "--against", str(published)])
+    assert capsys.readouterr().out == ""
+    assert "| proden |" in page.read_text()
+    assert "50.00" in page.read_text()
+
+
+def test_bench_takes_a_file_and_overrides_it(tmp_path, capsys):
+    spec = tmp_path / "spec.toml"
+    spec.write_text('datasets = ["digits+uniform-0.3"]\nmethods = ["proden", "cc", "rc"]\nseeds = [0]\n')
+    cli.main(
+        ["bench", str(spec), "--methods", "cc", "--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    )
+    assert "[1/1] digits+uniform-0.3 cc: test accuracy" in capsys.readouterr().out
+
+
+def test_bench_runs_a_suite_and_reports_what_is_missing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CANDIDLY_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["bench", "--suite", "uai2025-realworld", "--out", str(tmp_path / "runs")])
+    assert stop.value.code == 1
+    out = capsys.readouterr().out
+    assert "runs: 0 done, 0 done before, 6 failed" in out
+    assert "yahoo-news.mat was not found" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say what to run"),
+        (["--datasets", "digits"], "say what to run"),
+        (["--suite", "uai2024"], "unknown suite 'uai2024'; use one of uai2025-realworld"),
+        (["spec.toml", "--suite", "uai2025-images"], "both a file and a suite"),
+        (["nothing.toml"], "nothing.toml"),
+        (["--datasets", "digits", "--methods", "prodne"], "unknown method 'prodne'"),
+        (["--datasets", "digits", "--methods", "proden", "--seeds", "4-0"], "seeds is '4-0'"),
+        (["--datasets", "digits", "--methods", "proden", "--jobs", "0"], "jobs is 0"),
+    ],
+)
+def test_bench_refuses_in_one_line(capsys, arguments, message):
+    text = refused(capsys, "bench", *arguments)
+    assert message in text
+    assert "Traceback" not in text
+
+
+def test_table_refuses_in_one_line(capsys, tmp_path):
+    assert f"{tmp_path / 'nothing'} does not exist" in refused(capsys, "table", str(tmp_path / "nothing"))
+    assert "no test accuracies under" in refused(capsys, "table", str(tmp_path))
+
+
+def test_datasets(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CANDIDLY_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cli.main(["datasets"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(REGISTRY)
+    cli.main(["datasets", "digits"])
+    out = capsys.readouterr().out
+    assert "1797 rows" in out
+    assert "licence: " in out
+    assert "soccer.mat was not found" in refused(capsys, "datasets", "soccer")
+
+
+def ends_with(capsys, *arguments):
+    """Return the exit status of a command, and what it prints on standard error."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(list(arguments))
+    return stop.value.code, capsys.readouterr().err
+
+
+def raising(monkeypatch, error):
+    """Let a command raise an error."""
+
+    def run(*arguments):
+        raise error
+
+    monkeypatch.setattr("candidly.cli.demo.run", run)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fit"],
+        ["fit", "t.csv"],
+        ["clean", "t.csv"],
+        ["audit", "--alpha"],
+        ["predict", "model"],
+        ["fit", "--folds", "two"],
+    ],
+)
+def test_wrong_usage_ends_with_2(capsys, arguments):
+    status, text = ends_with(capsys, *arguments)
+    assert status == 2
+    assert "--help" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (ValueError("wrong\nin two lines \x1b[31m\u202e"), 1, r"candidly: wrong in two lines \x1b[31m\u202e"),
+        (OSError(28, "No space left on device"), 1, "candidly: [Errno 28] No space left on device"),
+        (MemoryError("Unable to allocate 7 TiB"), 1, "candidly: Unable to allocate 7 TiB"),
+        (MemoryError(), 1, "candidly: MemoryError"),
+        (ModuleNotFoundError("install it"), 1, "candidly: install it"),
+        (KeyboardInterrupt(), 130, "candidly: interrupted; what was done is kept, and nothing is half-written"),
+    ],
+)
+def test_errors_are_one_line(capsys, monkeypatch, error, status, text):
+    raising(monkeypatch, error)
+    assert ends_with(capsys, "demo") == (status, f"{text}\n")
+
+
+def test_a_long_error_keeps_its_advice(capsys, monkeypatch):
+    raising(monkeypatch, ValueError(f"row 3 holds {'x' * 10**6}; correct it"))
+    _, text = ends_with(capsys, "demo")
+    assert len(text) < 3000
+    assert text.startswith("candidly: row 3 holds xxx")
+    assert text.endswith("xxx; correct it\n")
+
+
+def test_faults_of_the_library_are_not_hidden(monkeypatch):
+    raising(monkeypatch, TypeError("a bug"))
+    with pytest.raises(TypeError, match="a bug"):
+        cli.main(["demo"])
+
+
+def test_signals_are_handled_as_before_afterwards(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    cli.main(["methods"])
+    assert signal.getsignal(signal.SIGTERM) is before
+    thread = threading.Thread(target=cli.main, args=(["methods"],))  # where no signal can be handled
+    thread.start()
+    thread.join()
+    assert len(capsys.readouterr().out.splitlines()) == 2 * len(METHODS)
+
+
+TERMINATED = """
+import os, signal, sys
+import pyarrow as pa
+from candidly.cli import app as cli
+from candidly.cli import demo
+from candidly.tables import files
+
+def run(*arguments):
+    real = os.fsync
+    os.fsync = lambda handle: (real(handle), os.kill(os.getpid(), getattr(signal, sys.argv[2])))
+    files.write(pa.table({"a": [1]}), sys.argv[1])
+
+demo.run = run
+cli.main(["demo"])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system has other signals")
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
+def test_a_process_that_is_told_to_end_leaves_no_temporary_file(tmp_path, name, status):
+    (tmp_path / "old.csv").write_text("old")
+    command = [sys.executable, "-c", TERMINATED, str(tmp_path / "old.csv"), name]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["old.csv"]
+    assert (tmp_path / "old.csv").read_text() == "old"

@@ -1,0 +1,139 @@
+"""What trainings in one process share on CUDA, and what must not depend on it."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from candidly.engine import device
+from candidly.engine.nets import kernels
+from candidly.engine.problem import Problem
+from candidly.engine.recipe import Recipe
+from candidly.engine.training import fit
+from candidly.methods import Cc, Proden
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+RECIPE = Recipe(epochs=3, batch_size=8)
+
+
+def problem(seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(40) % 4
+    S = rng.random((40, 4)) < 0.3
+    S[np.arange(40), y] = True
+    return Problem.of(rng.normal(size=(40, 6)) + y[:, None], S, seeds=[seed])
+
+
+def network():
+    return nn.Sequential(nn.Linear(6, 200), nn.ReLU(), nn.Linear(200, 4))
+
+
+def in_threads(number, function):
+    results = [None] * number
+
+    def run(k):
+        results[k] = function(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize("place", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_threads_learn_what_one_alone_learns(place):
+    def train(k):
+        return fit(problem(k % 3), Proden(), None, RECIPE, net=network, device=place, progress=False)
+
+    state = torch.get_rng_state()
+    alone = [train(k).predict(problem(k).X) for k in range(3)]
+    for k, model in enumerate(in_threads(6, train)):
+        assert torch.equal(model.predict(problem(k % 3).X), alone[k % 3])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_event_stops_a_training():
+    stop = threading.Event()
+
+    class Stopping(Cc):
+        def epoch_end(self, epoch, sweep):
+            stop.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(problem(), Stopping(), None, RECIPE, device="cpu", stop=stop)
+    assert in_threads(1, lambda k: _interrupted(stop)) == [True]
+
+
+def _interrupted(stop):
+    try:
+        fit(problem(), Cc(), None, RECIPE, device="cpu", stop=stop)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+@needs_cuda
+def test_streams_are_used_again_and_never_shared():
+    place = device.find_device("cuda")
+    with device.training_on(place):
+        first = torch.cuda.current_stream().cuda_stream
+        for _ in range(40):
+            with device.training_on(place):
+                second = torch.cuda.current_stream().cuda_stream
+                assert second != first
+    with device.training_on(place):
+        assert torch.cuda.current_stream().cuda_stream in (first, second)
+
+
+@needs_cuda
+def test_settings_of_cudnn_are_restored():
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
+    place = device.find_device("cuda")
+    with device.training_on(place, deterministic=True):
+        assert cudnn.deterministic
+        assert not cudnn.benchmark
+        with device.training_on(place, deterministic=True):
+            pass
+        assert cudnn.deterministic
+        with pytest.raises(ValueError, match="another value of deterministic"), device.training_on(place):
+            pass
+    assert (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32) == before
+
+
+@needs_cuda
+def test_a_capture_that_fails_harms_nothing():
+    class Reading(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x):
+            return self.net(x) * float(x.abs().max() > 0)  # reads a value from the device
+
+    with pytest.warns(UserWarning, match="cannot be captured as a CUDA graph"):
+        model = fit(problem(), Proden(), None, RECIPE, net=Reading, device="cuda")
+    assert model.predict(problem().X).isfinite().all()
+    torch.cuda.empty_cache()
+    assert fit(problem(), Proden(), None, RECIPE, device="cuda").predict(problem().X).isfinite().all()
+
+
+@needs_cuda
+def test_a_broken_triton_is_reported_and_left_out(monkeypatch):
+    pytest.importorskip("triton")
+    from candidly.engine.nets.kernels import dense
+
+    def broken(*args):
+        raise RuntimeError("no compiler")
+
+    kernels._try.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(dense, "adam", broken)
+        with pytest.warns(UserWarning, match="no compiler"):
+            assert not kernels.usable(torch.zeros(1, device="cuda"))
+    kernels._try.cache_clear()
+    assert kernels.usable(torch.zeros(1, device="cuda"))

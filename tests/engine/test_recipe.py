@@ -1,0 +1,36 @@
+import pytest
+
+from candidly.engine.recipe import RECIPES, Recipe, find_recipe
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0; train for at least 1"),
+        ({"batch_size": 1}, "batch_size is 1; batch normalisation needs at least 2 rows"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"optimiser": "adamw"}, "optimiser is 'adamw'; use 'adam' or 'sgd'"),
+        ({"schedule": "cosine"}, "schedule is 'cosine'; use 'one-cycle' or 'constant'"),
+        ({"max_lr": 0.0}, "max_lr is 0.0"),
+        ({"max_lr": float("nan")}, "max_lr is nan"),
+        ({"weight_decay": -1.0}, "weight_decay -1.0"),
+        ({"augment": 1}, "augment is 1; use True or False"),
+        ({"precision": "half"}, "precision is 'half'; use 'auto' or 'float32'"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(**settings)
+
+
+@pytest.mark.parametrize(("sizes", "batch"), [([4999, 100], 16), ([5000], 256), ([100, 5000], 100), ([10, 20], 10)])
+def test_the_papers_batch_size(sizes, batch):
+    assert Recipe().batch(sizes) == batch
+
+
+def test_recipes_are_found_by_name():
+    assert find_recipe("uai2025") is RECIPES["uai2025"]
+    assert (find_recipe("uai2025").epochs, find_recipe("quick").epochs) == (200, 30)
+    assert find_recipe(Recipe(epochs=3)).name == "custom"
+    with pytest.raises(ValueError, match="unknown recipe 'uai'; use one of uai2025, quick"):
+        find_recipe("uai")

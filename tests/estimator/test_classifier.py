@@ -1,0 +1,767 @@
+import copy
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from candidly import Clsp, Conformal, Oracle, PartialLabelClassifier, candidates, data, metrics, report
+from candidly.cleaning.audit import ALPHAS
+from candidly.cleaning.budget import Budget
+from candidly.data import corrupt
+from candidly.estimator import scoring
+from candidly.methods import Cc, Pop
+from candidly.report.facts import Findings
+
+NAMES = ("ant", "bee", "cow")
+
+
+def made(n=60, seed=0):
+    """Three clouds, their candidate sets and their true classes."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    X = rng.normal(size=(n, 3)) + 4 * np.eye(3)[y]
+    S = np.eye(3, dtype=bool)[y] | (rng.random((n, 3)) < 0.3)
+    return X, S, y
+
+
+def cheap(**changes):
+    settings = {"folds": 2, "max_epochs": 18, "device": "cpu", "random_state": 0}
+    return PartialLabelClassifier(**(settings | changes))
+
+
+def lists(S):
+    return [[name for name, there in zip(NAMES, row, strict=True) if there] for row in S]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, S, _ = made()
+    return cheap().fit(X, lists(S))
+
+
+@pytest.fixture(scope="module")
+def cleaned():
+    """Enough rows to clean by."""
+    X, S, _ = made(150)
+    return cheap().fit(X, lists(S))
+
+
+X, S, Y = made()
+FORMS = {
+    "boolean matrix": (S, {"classes": NAMES}),
+    "0-1 matrix": (S.astype(int), {"classes": NAMES}),
+    "sparse matrix": (scipy.sparse.csr_matrix(S), {"classes": NAMES}),
+    "frame of a matrix": (pd.DataFrame(S, columns=list(NAMES)), {}),
+    "lists": (lists(S), {}),
+    "sets": ([set(row) for row in lists(S)], {}),
+    "candidates": (candidates.encode(lists(S)), {}),
+    "pandas column": (pd.Series(lists(S)), {}),
+    "arrow column": (pa.chunked_array([pa.array(lists(S))]), {}),
+    "arrow array": (pa.array(lists(S)), {}),
+    "texts": (["|".join(row) for row in lists(S)], {"separator": "|"}),
+    "pandas texts": (pd.Series(["|".join(row) for row in lists(S)]), {"separator": "|"}),
+    "arrow texts": (pa.array(["|".join(row) for row in lists(S)]), {"separator": "|"}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_candidates_come_in_many_forms(form, fitted):
+    y, settings = FORMS[form]
+    again = cheap(**settings).fit(X, y)
+    assert again.classes_.tolist() == list(NAMES)
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    assert again.score(X, y) == fitted.score(X, S)
+
+
+def test_polars_columns():
+    pl = pytest.importorskip("polars", reason="polars is not installed")
+    y = pl.Series("candidates", lists(S))
+    again = cheap().fit(pl.DataFrame(X, schema=["a", "b", "c"]), y)
+    assert again.classes_.tolist() == list(NAMES)
+    assert again.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_what_was_learned(fitted):
+    assert (fitted.predict(X) == np.array(NAMES)[Y]).mean() > 0.9
+    assert set(fitted.transduction_) <= set(NAMES)
+    column = {name: j for j, name in enumerate(NAMES)}
+    assert all(S[i, column[name]] for i, name in enumerate(fitted.transduction_))
+    assert fitted.confidence_.shape == (60,)
+    assert ((fitted.confidence_ > 0) & (fitted.confidence_ <= 1)).all()
+    assert fitted.n_features_in_ == 3
+    assert not hasattr(fitted, "feature_names_in_")
+    assert fitted.history_["covering_rate"].shape == (18, 2)
+    np.testing.assert_allclose(fitted.predict_proba(X).sum(1), 1)
+
+
+def test_rows_are_scored_by_networks_that_did_not_train_on_them():
+    """A network that saw a row would repeat whatever label it has; one that did not cannot know a label of noise."""
+    rng = np.random.default_rng(0)
+    noise, labels = rng.normal(size=(80, 5)), rng.integers(2, size=80)
+    settings = {"max_epochs": 100, "cleaner": None}
+    seen = cheap(folds=1, validation_fraction=0.0, **settings).fit(noise, labels)
+    assert (seen.predict(noise) == labels).mean() > 0.95
+    unseen = cheap(folds=4, **settings).fit(noise, labels)
+    p = unseen.model_.predict(unseen.features_.transform(noise)).numpy()  # (4, n, 2)
+    own = p.max(0) > 0.9
+    assert own.any(1).mean() > 0.9  # three of four networks know each row by heart
+    assert unseen.confidence_.mean() < 0.75  # the fourth does not
+
+
+def test_the_order_of_rows_does_not_matter(cleaned):
+    X, S, y = made(150)
+    order = np.random.default_rng(1).permutation(150)
+    again = cheap().fit(X[order], candidates.encode(lists(S[order])))
+    np.testing.assert_array_equal(again.predict_proba(X), cleaned.predict_proba(X))
+    np.testing.assert_array_equal(again.candidate_proba_, cleaned.candidate_proba_[order])
+    np.testing.assert_array_equal(again.candidates_.matrix, cleaned.candidates_.matrix[order])
+    true = np.array(NAMES)[y]
+    assert again.audit(true[order]) == cleaned.audit(true)
+
+
+def test_candidates_are_cleaned_by_the_budget(cleaned):
+    _, S, y = made(150)
+    rule, kept, sets = cleaned.budget_, cleaned.candidates_.matrix, torch.from_numpy(S)
+    again = Budget.of(cleaned._log_p, sets)
+    assert (rule.temperature, rule.cautious) == pytest.approx((again.temperature, again.cautious), rel=1e-6)
+    np.testing.assert_array_equal(kept, rule.keep(cleaned._log_p, sets, 0.05).numpy())
+    np.testing.assert_allclose(cleaned.candidate_proba_, rule.probabilities(cleaned._log_p, sets), rtol=1e-6)
+    np.testing.assert_allclose(cleaned.candidate_proba_.sum(1), 1, rtol=1e-5)
+    assert (cleaned.candidate_proba_[~S] == 0).all()
+    assert (kept <= S).all()
+    assert kept.sum() < S.sum()
+    best = [NAMES.index(name) for name in cleaned.transduction_]
+    assert kept[np.arange(150), best].all()
+    assert kept[np.arange(150), y].mean() > 0.9
+
+
+def test_a_higher_level_removes_more():
+    X, S, _ = made(150)
+    X = X / 4 + np.random.default_rng(0).normal(size=X.shape)  # clouds that overlap
+    kept = [cheap(alpha=alpha, max_epochs=10).fit(X, S).candidates_.matrix for alpha in (0.01, 0.1, 0.4)]
+    assert (kept[0] >= kept[1]).all()
+    assert (kept[1] >= kept[2]).all()
+    assert S.sum() > kept[0].sum() > kept[1].sum() > kept[2].sum()
+
+
+@pytest.mark.parametrize(("rows", "enough"), [(99, False), (100, True)])
+def test_a_hundred_rows_are_enough_to_clean_by(rows, enough):
+    X, S, _ = made(rows)
+    classifier = cheap(max_epochs=15).fit(X, S)
+    assert (classifier.budget_ is not None) == enough
+    assert (classifier.candidates_.matrix < S).any() == enough
+    said = " ".join(report.summarise(classifier).words)
+    assert ("They are too few to judge by, fewer than 100, so no candidate was removed." in said) != enough
+    assert ("The least likely candidates of each class were removed" in said) == enough
+    assert (report.summarise(classifier).audit is None) != enough
+    np.testing.assert_allclose(classifier.candidate_proba_.sum(1), 1, rtol=1e-5)
+
+
+def test_rows_without_weight_are_not_cleaned():
+    X, S, _ = made(220)
+    weight = np.arange(220) % 2
+    classifier = cheap(max_epochs=15).fit(X, S, sample_weight=weight)
+    changed = (classifier.candidates_.matrix != S).any(1)
+    assert changed[weight == 1].mean() > 0.3
+    assert not changed[weight == 0].any()
+    assert classifier.audit().levels[-1].candidates < (S.sum() - 220) * 0.6  # of half the rows
+    few = cheap(max_epochs=2).fit(X[:80], S[:80], sample_weight=np.full(80, 2))
+    assert few.budget_ is None  # copies are no more rows
+    with pytest.raises(ValueError, match="an audit needs 100 held-out rows and there are 80"):
+        few.audit()
+
+
+def test_with_one_fold_only_held_out_rows_are_cleaned():
+    X, S, _ = made(240)
+    classifier = cheap(folds=1, validation_fraction=0.5, max_epochs=15).fit(X, S)
+    held_out = np.isin(np.arange(240), classifier._tested)
+    changed = (classifier.candidates_.matrix != S).any(1)
+    assert held_out.sum() == 120
+    assert changed[held_out].mean() > 0.3
+    assert not changed[~held_out].any()
+    assert "120 rows were held out; all others were scored by networks that trained on them." in (
+        report.summarise(classifier).words
+    )
+    few = cheap(folds=1, validation_fraction=0.25, max_epochs=2).fit(X, S)
+    assert few.budget_ is None
+    np.testing.assert_array_equal(few.candidates_.matrix, S)
+    with pytest.raises(ValueError, match=r"an audit needs 100 held-out rows and there are 60; add rows, and set folds"):
+        few.audit()
+
+
+def test_an_audit_estimates_and_shows_the_truth(cleaned):
+    _, S, y = made(150)
+    true = np.array(NAMES)[y]
+    told, untold = cleaned.audit(true), cleaned.audit()
+    assert [level.alpha for level in untold.levels] == list(ALPHAS)
+    kept = cleaned.candidates_.matrix
+    used = told.levels[ALPHAS.index(0.05)]
+    assert used.candidates == S.sum() - kept.sum()
+    assert used.true_lost == pytest.approx(1 - kept[np.arange(150), y].mean())
+    wrong = S & ~np.eye(3, dtype=bool)[y]
+    assert used.true_removed == pytest.approx((wrong & ~kept).sum() / wrong.sum())
+    assert used.lost.low <= used.true_lost <= used.lost.high
+    assert [level.lost for level in told.levels] == [level.lost for level in untold.levels]
+    assert {level.true_lost for level in untold.levels} == {None}
+    assert report.summarise(cleaned, y_true=true).audit == told.to_json()
+    assert report.summarise(cleaned).audit == untold.to_json()
+
+
+def test_an_audit_takes_labels_in_many_forms_and_levels_of_any_kind(cleaned):
+    true = np.array(NAMES)[made(150)[2]]
+    wanted = cleaned.audit(true, alphas=[0.1])
+    for labels in (true.tolist(), pd.Series(true, index=range(7, 157)), pa.array(true), pa.chunked_array([true])):
+        assert cleaned.audit(labels, alphas=[0.1]) == wanted
+    partly = cleaned.audit([*true[:30], *[None] * 119, "wasp"], alphas=[0.1]).levels[0]
+    assert partly.lost == wanted.levels[0].lost
+    assert partly.true_lost is not None
+    assert cleaned.audit([None] * 150, alphas=[0.1]).levels[0].true_lost is None
+    found = cleaned.audit(alphas=np.array([0.2, 0.1], np.float32))
+    assert json.loads(json.dumps(found.to_json()))["levels"][0]["alpha"] == pytest.approx(0.1)
+
+
+def test_audits_that_cannot_be_made(fitted, cleaned, tmp_path):
+    with pytest.raises(
+        ValueError, match="an audit needs 100 held-out rows and there are 60; add rows, and set folds=5"
+    ):
+        fitted.audit()
+    none = cheap(folds=1, validation_fraction=0.0, max_epochs=2).fit(X, S)
+    with pytest.raises(ValueError, match="and there are 0"):
+        none.audit()
+    for wrong in (0, 1, 5, "low", None):
+        with pytest.raises(ValueError, match=r"alpha is .*; it must lie between 0 and 1"):
+            cleaned.audit(alphas=[0.1, wrong])
+    with pytest.raises(ValueError, match="there are 150 rows but 2 true labels; give one per row"):
+        cleaned.audit(["ant", "bee"])
+    with pytest.raises(ValueError, match="no true label is a class; the first is 'gnu', while classes are such as"):
+        cleaned.audit([None, *["gnu"] * 149])
+    with pytest.raises(ValueError, match="alphas has 121 levels; give at least one and fewer than 100"):
+        report.summarise(cleaned, alphas=np.linspace(0.01, 0.5, 120))
+    with pytest.raises(NotFittedError):
+        cheap().audit()
+    cleaned.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="a loaded model has no training rows to audit; fit one"):
+        PartialLabelClassifier.load(tmp_path / "model").audit()
+
+
+def test_true_labels_may_come_in_many_forms(cleaned):
+    true = [None, *cleaned.transduction_[1:]]
+    wanted = cleaned.audit(true, [0.1])
+    assert wanted.levels[0].true_lost is not None
+    column = pd.Series(true, dtype="string")  # with pandas' NA
+    for form in (column, np.array(true, dtype=object)[:, None], pa.array(true)):
+        assert cleaned.audit(form, iter([0.1])) == wanted
+
+
+def test_findings_say_what_was_fitted_with(cleaned):
+    changed = copy.deepcopy(cleaned).set_params(alpha=0.2, lr=0.5)
+    assert report.summarise(changed).settings == report.summarise(cleaned).settings
+    assert report.summarise(changed).words == report.summarise(cleaned).words
+
+
+def test_weights_do_not_make_more_rows_to_compare_with(fitted):
+    heavy = cheap().fit(X, S, sample_weight=np.full(60, 3))
+    assert heavy.calibration_.counts.sum() == fitted.calibration_.counts.sum() == 60
+
+
+def test_weights_are_copies():
+    weight = np.array([0, 1, 2] * 20)
+    rows = np.repeat(np.arange(60), weight)
+    weighted = cheap().fit(X, S, sample_weight=weight)
+    repeated = cheap().fit(X[rows], S[rows])
+    np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
+    assert len(weighted.candidates_) == 60
+
+
+def test_start_weights_matter_and_are_checked(fitted):
+    votes = np.where(np.eye(3, dtype=bool)[Y], 5, 1) * S
+    told = cheap(max_epochs=1).fit(X, S, weights=votes)
+    untold = cheap(max_epochs=1).fit(X, S)
+    assert not np.array_equal(told.predict_proba(X), untold.predict_proba(X))
+    with pytest.raises(ValueError, match=r"weights has shape \(60, 2\)"):
+        cheap().fit(X, S, weights=votes[:, :2])
+
+
+def test_tables_with_all_kinds_of_columns():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"size": X[:, 0], "colour": np.array(["red", "green"])[rng.integers(2, size=60)], "x": X[:, 1]}
+    )
+    table.loc[3, "size"] = np.nan
+    table.loc[5, "colour"] = None
+    classifier = cheap().fit(table, lists(S))
+    assert classifier.feature_names_in_.tolist() == ["size", "colour", "x"]
+    said = " ".join(classifier.features_.describe())
+    assert "standardised" in said
+    assert "categories" in said
+    np.testing.assert_array_equal(classifier.predict(table[["x", "colour", "size"]]), classifier.predict(table))
+    arrow = pa.Table.from_pandas(table)
+    np.testing.assert_array_equal(classifier.predict(arrow), classifier.predict(table))
+    with pytest.raises(ValueError, match="lacks the columns 'colour'"):
+        classifier.predict(table[["size", "x"]])
+
+
+def test_images_with_a_network_of_ones_own():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 100, (40, 1, 4, 4), dtype=np.uint8)
+    y = rng.integers(2, size=40)
+    images[y == 1, 0, :2] += 100
+
+    def net():
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(64, 2)
+        )
+
+    classifier = cheap(net=net, max_epochs=20).fit(images, y)
+    assert classifier.score(images, y) > 0.9
+
+
+def test_sets_are_nested_and_cover(fitted):
+    sets = [fitted.predict_set(X, alpha) for alpha in (0.05, 0.2, 0.5)]
+    assert (sets[0] >= sets[1]).all()
+    assert (sets[1] >= sets[2]).all()
+    assert sets[0].sum() > sets[2].sum()
+    assert sets[0][np.arange(60), Y].mean() > 0.85
+    assert (fitted.predict_set(X, 0.2, candidate="worst") >= sets[1]).all()
+
+
+RULES = [
+    {"kind": kind, "score": score, "candidate": candidate, "smooth": smooth}
+    for kind in ("split", "cv+", "averaged")
+    for score in ("lac", "aps")
+    for candidate in ("best", "mean", "pooled", "worst", "singletons")
+    for smooth in (False, True)
+]
+
+
+def test_sets_are_p_values_above_the_level(fitted):
+    np.testing.assert_array_equal(fitted.predict_p(X), fitted.predict_p(X, kind="cv+", score="lac", candidate="best"))
+    seen = set()
+    for rule in RULES:
+        p = fitted.predict_p(X, **rule)
+        assert p.shape == (60, 3)
+        assert p.dtype == np.float64
+        assert ((p >= 0) & (p <= 1)).all()
+        for alpha in (0.15, np.float64(0.3), np.float32(0.5)):
+            np.testing.assert_array_equal(fitted.predict_set(X, alpha, **rule), p > float(alpha))
+        seen.add(p.tobytes())
+    assert len(seen) == len(RULES)  # each is something else
+
+
+def test_worse_candidates_give_larger_sets(fitted):
+    for score in ("lac", "aps"):
+        found = [fitted.predict_p(X, score=score, candidate=one) for one in ("best", "mean", "worst")]
+        assert (found[0] <= found[1]).all()
+        assert (found[1] <= found[2]).all()
+    assert (fitted.predict_p(X, smooth=True) <= fitted.predict_p(X)).all()
+
+
+def test_a_row_has_the_same_p_values_everywhere(fitted):
+    rule = {"score": "aps", "smooth": True}
+    whole = fitted.predict_p(X, **rule)
+    order = np.random.default_rng(2).permutation(60)
+    np.testing.assert_array_equal(fitted.predict_p(X[order], **rule), whole[order])
+    np.testing.assert_array_equal(fitted.predict_p(X[7:9], **rule), whole[7:9])
+    np.testing.assert_array_equal(fitted.predict_p(np.repeat(X, 3, axis=0), **rule), np.repeat(whole, 3, axis=0))
+    other = cheap(random_state=1).fit(X, S)
+    assert other.calibration_.seed != fitted.calibration_.seed
+
+
+def test_one_fold_makes_all_kinds_alike():
+    one = cheap(folds=1, validation_fraction=0.5, max_epochs=3).fit(X, S)
+    found = [one.predict_p(X, kind=kind, score="aps") for kind in ("split", "cv+", "averaged")]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_split_sets_go_by_the_first_folds_networks(fitted):
+    p = fitted.model_.predict(fitted.features_.transform(X)).numpy()  # (2, n, 3)
+    scores, counts = fitted.calibration_.scores["lac.best"][0].numpy(), fitted.calibration_.counts
+    wanted = (1 + (scores[:, None, None] <= p[0]).sum(0)) / (1 + int(counts[0]))
+    np.testing.assert_allclose(fitted.predict_p(X, kind="split"), wanted, atol=2 / 31)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"kind": "cv"}, r"kind is 'cv'; use one of split, cv\+, averaged"),
+        ({"score": "worst"}, "score is 'worst'; use one of lac, aps"),
+        ({"candidate": "true"}, "candidate is 'true'; use one of best, mean, pooled, worst, singletons"),
+        ({"smooth": 1}, "smooth is 1; use True or False"),
+    ],
+)
+def test_unknown_rules_are_refused(fitted, rule, message):
+    for call in (fitted.predict_p, fitted.predict_set):
+        with pytest.raises(ValueError, match=message):
+            call(X, **rule)
+
+
+def test_singletons_must_be_there():
+    pairs = ~np.eye(3, dtype=bool)[Y]
+    classifier = cheap(max_epochs=2).fit(X, pairs)
+    with pytest.raises(ValueError, match="no held-out row has a single candidate"):
+        classifier.predict_set(X, candidate="singletons")
+    few = pairs.copy()
+    few[:4] = np.eye(3, dtype=bool)[Y[:4]]
+    with pytest.warns(UserWarning, match=r"4 held-out rows with one candidate are too few for alpha = 0.1"):
+        assert cheap(max_epochs=2).fit(X, few).predict_set(X, candidate="singletons").all()
+
+
+def test_rows_that_are_too_risky_are_not_predicted(fitted):
+    plain, confidence = fitted.predict(X), fitted.predict_proba(X).max(1)
+    curve = fitted.risk_curve_
+    assert set(curve) == {"threshold", "coverage", "risk"}
+    assert (np.diff(curve["threshold"]) <= 0).all()
+    assert (np.diff(curve["coverage"]) >= 0).all()
+    assert curve["coverage"][-1] == 1
+    accepted = []
+    for risk in (curve["risk"].min() + 1e-6, np.median(curve["risk"]), 0.999):
+        found = fitted.predict(X, max_risk=risk)
+        assert found.dtype == object
+        there = np.array([name is not None for name in found])
+        np.testing.assert_array_equal(found[there], plain[there])
+        limit = curve["threshold"][np.flatnonzero(curve["risk"] <= risk)[-1]]
+        np.testing.assert_array_equal(there, confidence >= limit)
+        accepted.append(there.sum())
+    assert accepted == sorted(accepted)
+    assert accepted[0] < accepted[-1]
+    for wrong in (0, 1, -0.1, "low"):
+        with pytest.raises(ValueError, match="max_risk is"):
+            fitted.predict(X, max_risk=wrong)
+
+
+def test_abstaining_leaves_fewer_errors():
+    """Two classes that overlap: of those that are predicted, about as many are wrong as asked for, at most."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=800)
+    rows = rng.normal(size=(800, 2)) + np.array([[0, 0], [1.5, 0]])[y]
+    classifier = cheap(folds=4, net="linear", max_epochs=15, cleaner=None).fit(rows[:400], y[:400])
+    plain = (classifier.predict(rows[400:]) != y[400:]).mean()
+    found = classifier.predict(rows[400:], max_risk=0.1)
+    there = np.array([name is not None for name in found])
+    assert plain > 0.15
+    assert 0.2 < there.mean() < 0.9
+    assert (found[there] != y[400:][there]).mean() < 0.13
+
+
+def test_a_risk_that_cannot_be_reached_leaves_no_prediction():
+    classifier = cheap(max_epochs=2, cleaner=None).fit(X, ~np.eye(3, dtype=bool)[Y])  # nothing is ever sure
+    with pytest.warns(UserWarning, match="so that none is; allow more"):
+        assert all(name is None for name in classifier.predict(X, max_risk=0.001))
+    none = cheap(folds=1, validation_fraction=0.0, max_epochs=2).fit(X, S)
+    with pytest.raises(ValueError, match="no rows were held out to estimate errors on"):
+        none.predict(X, max_risk=0.1)
+
+
+def test_sets_need_held_out_rows():
+    none = cheap(folds=1, validation_fraction=0.0).fit(X, S)
+    with pytest.raises(ValueError, match=r"set folds=5, or validation_fraction=0.2"):
+        none.predict_set(X)
+    assert (none.candidates_.matrix == S).all()
+    few = cheap(folds=1, validation_fraction=0.1).fit(X, S)
+    with pytest.warns(UserWarning, match="6 held-out rows are too few for alpha = 0.1"):
+        assert few.predict_set(X, 0.1).all()
+
+
+def test_early_stopping_stops():
+    classifier = cheap(max_epochs=200, early_stopping=True, n_iter_no_change=3).fit(X, S)
+    rate = classifier.history_["covering_rate"].mean(1)
+    assert len(rate) < 200
+    assert rate.argmax() == len(rate) - 4
+
+
+@pytest.mark.parametrize("method", ["proden", "rc", "cc", "cavl", "pop", "valen", "crosel"])
+@pytest.mark.parametrize("cleaner", [None, "conformal", "clsp"])
+def test_every_method_and_cleaner_by_name(method, cleaner, tmp_path):
+    classifier = cheap(method=method, cleaner=cleaner, max_epochs=2).fit(X, S)
+    classifier.save(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+@pytest.mark.parametrize("score", [None, scoring.covering_rate, scoring.approximated_accuracy])
+def test_grid_search_without_true_labels(score):
+    digits = data.load("digits")
+    rows = np.arange(200)
+    y = candidates.encode(corrupt.uniform(digits.y, 10, q=0.2, seed=0)[rows]).matrix
+    grid = [
+        {"partiallabelclassifier__method": [method], "partiallabelclassifier__cleaner": [cleaner]}
+        for method, cleaner in (("proden", None), ("cc", "conformal"))
+    ]
+    pipeline = make_pipeline(StandardScaler(), cheap(max_epochs=8))
+    search = GridSearchCV(pipeline, grid, scoring=score, cv=2, error_score="raise").fit(digits.X[rows], y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert 0.5 < search.best_score_ <= 1
+    assert (search.predict(digits.X[rows]) == digits.y[rows]).mean() > 0.5
+
+
+def test_cross_validation_of_plain_labels():
+    assert cross_val_score(cheap(), X, np.array(NAMES)[Y], cv=3).mean() > 0.9
+
+
+def test_scores_agree_with_the_metrics(fitted):
+    p, sets = torch.from_numpy(fitted.predict_proba(X)), torch.from_numpy(S)
+    assert scoring.covering_rate(fitted, X, S) == pytest.approx(float(metrics.covering_rate(p, sets)))
+    assert scoring.approximated_accuracy(fitted, X, S) == pytest.approx(float(metrics.approximated_accuracy(p, sets)))
+    weight = np.arange(60)
+    hits = S[np.arange(60), p.argmax(1)]
+    assert fitted.score(X, S, weight) == pytest.approx(np.average(hits, weights=weight))
+
+
+def test_a_class_that_fit_did_not_see_is_never_right(fitted):
+    assert fitted.score(X[:2], ["wasp", "wasp"]) == 0
+    assert fitted.score(X, [*np.array(NAMES)[Y[:-1]], "wasp"]) <= 59 / 60
+    with pytest.raises(ValueError, match="there are 3 classes; give one column for each"):
+        fitted.score(X, np.ones((60, 4), dtype=bool))
+    with pytest.raises(ValueError, match="X has 60 rows but y has 2"):
+        fitted.score(X, ["ant", "bee"])
+
+
+def test_parameters_survive(fitted, tmp_path):
+    assert clone(fitted).get_params() == fitted.get_params()
+    assert "PartialLabelClassifier" in fitted._repr_html_()
+    classifier = cheap(method=Pop(start=2), cleaner=Conformal(warmup=1))
+    classifier.fit(X, S).save(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model")
+    assert again.method == classifier.method
+    assert again.cleaner == classifier.cleaner
+    assert again.get_params().keys() == classifier.get_params().keys()
+    assert again.max_epochs == 18
+
+
+def test_saved_models_predict_identically(fitted, tmp_path):
+    fitted.save(tmp_path / "model", {"findings.json": b"{}"})
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "findings.json",
+        "model.json",
+        "model.safetensors",
+    ]
+    again = PartialLabelClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    for rule in RULES:
+        np.testing.assert_array_equal(again.predict_p(X, **rule), fitted.predict_p(X, **rule))
+    np.testing.assert_array_equal(again.predict(X, max_risk=0.3), fitted.predict(X, max_risk=0.3))
+    assert again.risk_curve_.keys() == fitted.risk_curve_.keys()
+    for name, values in fitted.risk_curve_.items():
+        np.testing.assert_array_equal(again.risk_curve_[name], values)
+    assert again.classes_.tolist() == fitted.classes_.tolist()
+    assert again.n_features_in_ == 3
+    assert again.trained_on_ == fitted.trained_on_
+    with pytest.raises(ValueError, match="no training rows to report on"):
+        report.summarise(again)
+    fitted.save(tmp_path / "model")  # replaces it as a whole
+    assert not (tmp_path / "model" / "findings.json").exists()
+
+
+def test_a_network_of_ones_own_is_asked_for(tmp_path):
+    def net():
+        return torch.nn.Linear(3, 3)
+
+    classifier = cheap(net=net).fit(X, S)
+    classifier.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="net=factory"):
+        PartialLabelClassifier.load(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model", net=net)
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert again.net is net
+
+
+def test_a_method_of_ones_own_is_asked_for(tmp_path):
+    class Mine(Cc):
+        pass
+
+    classifier = cheap(method=Mine()).fit(X, S)
+    with pytest.warns(UserWarning, match="Mine is not saved"):
+        classifier.save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"pass load\(..., method=...\)"):
+        PartialLabelClassifier.load(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model", method=Mine())
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert isinstance(again.method, Mine)
+
+
+def test_models_of_other_kinds_are_refused(fitted, tmp_path):
+    fitted.model_.save(tmp_path / "plain")
+    with pytest.raises(ValueError, match=r"use candidly.Model.load"):
+        PartialLabelClassifier.load(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("estimator", "features"), None),
+        (("estimator", "features", "columns"), []),
+        (("estimator", "features", "columns"), [{"kind": "number", "mean": 0.0, "scale": 1.0, "missing": 0}]),
+        (("estimator", "parameters"), {"unknown": 1}),
+        (("estimator", "parameters"), []),
+        (("classes",), ["ant", "bee"]),
+        (("seeds",), [1]),
+    ],
+)
+def test_changed_facts_are_refused(where, value, fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    index = json.loads(path.read_text())
+    place = index["facts"]
+    for key in where[:-1]:
+        place = place[key]
+    place[where[-1]] = value
+    path.write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"."):
+        PartialLabelClassifier.load(tmp_path / "model")
+
+
+def test_findings_say_what_happened(cleaned):
+    _, S, y = made(150)
+    true = np.array(NAMES)[y]
+    ids = pd.Series([f"row {i}" for i in range(150)], index=range(100, 250))
+    found = report.summarise(cleaned, "clouds", ids=ids, y_true=pd.Series(true, index=ids.index))
+    assert Findings.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert found.rows == 150
+    assert found.before == np.bincount(S.sum(1), minlength=4)[1:].tolist()
+    kept = cleaned.candidates_.matrix
+    assert sum(sum(row) for row in found.removed) == S.sum() - kept.sum() > 0
+    assert found.changed == (kept != S).any(1).sum()
+    assert found.truth["accuracy"] == pytest.approx((cleaned.transduction_ == true).mean())
+    assert found.truth["true_kept"] == pytest.approx(kept[np.arange(150), y].mean())
+    wrong = S & ~np.eye(3, dtype=bool)[y]
+    assert found.truth["wrong_removed"] == pytest.approx(1 - (kept & wrong).sum() / wrong.sum())
+    assert found.together == (S.T.astype(int) @ S).tolist()
+    confidence = [row["confidence"] for row in found.doubtful]
+    assert confidence == sorted(confidence)
+    first = found.doubtful[0]
+    assert first["id"] == f"row {first['row']}"
+    assert NAMES[first["true"]] == true[first["row"]]
+    assert sum(one["count"] for one in found.reliability) == 150
+
+
+def test_true_labels_may_be_unknown(fitted):
+    partly = report.summarise(fitted, y_true=[None] * 30 + ["wasp"] + list(np.array(NAMES)[Y[31:]]))
+    assert partly.truth["rows"] == 29
+    assert report.summarise(fitted, y_true=[None] * 60).truth == {
+        "rows": 0,
+        "accuracy": None,
+        "true_kept": None,
+        "wrong_removed": None,
+    }
+    with pytest.raises(ValueError, match="ids has 2 entries for 60 rows"):
+        report.summarise(fitted, ids=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "prodn"}, "unknown method 'prodn'; use one of proden"),
+        ({"cleaner": "soap"}, "unknown cleaner 'soap'; use one of conformal, clsp"),
+        ({"members": 0}, "members is 0; give a whole number"),
+        ({"folds": 2.5}, r"folds is 2.5; give a whole number"),
+        ({"alpha": 0}, "alpha is 0; it must lie between 0 and 1"),
+        ({"validation_fraction": 1.0}, r"validation_fraction is 1.0"),
+        ({"early_stopping": True, "folds": 1, "validation_fraction": 0}, "early_stopping watches held-out rows"),
+        ({"max_epochs": 0}, "max_epochs is 0"),
+        ({"lr": -1}, "max_lr is -1.0"),
+        ({"batch_size": 1}, "batch_size is 1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"net": "cnn"}, "unknown network 'cnn'"),
+        ({"classes": ["ant", "bee"]}, "2 class names for 3 columns"),
+        ({"separator": "|"}, "separator= splits rows of strings, but y is a matrix"),
+        ({"max_categories": 0}, "max_categories is 0"),
+        ({"device": "tpu"}, "tpu"),
+    ],
+)
+def test_bad_parameters_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        cheap(**settings).fit(X, S)
+
+
+def test_lengths_must_agree():
+    with pytest.raises(ValueError, match="X has 60 rows but y has 59"):
+        cheap().fit(X, S[:-1])
+    with pytest.raises(ValueError, match="row 1 has no candidates"):
+        cheap().fit(X[:2], [["ant", "bee"], []])
+
+
+def test_cleaners_that_know_rows_know_the_right_ones():
+    """The estimator sorts rows by their content; what a cleaner holds of each must follow."""
+    told = cheap(cleaner=Oracle(Y), max_epochs=2).fit(X, S)
+    blind = cheap(cleaner=Oracle(Y[::-1].copy()), max_epochs=2).fit(X, S)
+    assert told.history_["mean_candidates"][-1] == pytest.approx(1)
+    assert not np.array_equal(told.predict_proba(X), blind.predict_proba(X))
+    own = cheap(cleaner=Clsp(), max_epochs=2).fit(X, S)
+    given = cheap(cleaner=Clsp(features=(own.features_.transform(X) + 4) / 8), max_epochs=2).fit(X, S)
+    np.testing.assert_allclose(given.history_["mean_candidates"], own.history_["mean_candidates"])
+
+
+def test_the_level_may_be_any_kind_of_number():
+    X, S, _ = made(120)
+    plain, array = (cheap(alpha=alpha, max_epochs=5).fit(X, S) for alpha in (0.125, np.float32(0.125)))
+    assert plain.candidates_ == array.candidates_
+    assert plain.candidates_.mean_size < S.sum(1).mean()
+
+
+def test_columns_of_a_frame_are_taken_by_name(fitted):
+    frame = pd.DataFrame(S, columns=list(NAMES))
+    again = cheap(classes=("cow", "ant", "bee"), max_epochs=2).fit(X, frame)
+    assert set(again._original.decode()[0]) == set(lists(S)[0])
+    assert fitted.score(X, frame[["cow", "ant", "bee"]]) == fitted.score(X, frame) == fitted.score(X, S)
+    arrow = pa.table({name: S[:, j] for j, name in enumerate(NAMES)})
+    np.testing.assert_array_equal(cheap().fit(X, arrow).predict_proba(X), fitted.predict_proba(X))
+
+
+def test_candidates_are_scored_whatever_the_separator():
+    sets = candidates.encode(lists(S))
+    classifier = cheap(separator="|", max_epochs=2).fit(X, ["|".join(row) for row in lists(S)])
+    assert classifier.score(X, sets) == classifier.score(X, ["|".join(row) for row in lists(S)])
+
+
+@pytest.mark.parametrize("names", [(b"a", b"b"), (("x", 1), ("y", 2))])
+def test_names_that_cannot_be_kept_are_refused_at_once(names):
+    with pytest.raises(ValueError, match="name classes by text or numbers"):
+        cheap(classes=names).fit(X, np.c_[S[:, :1], ~S[:, :1]])
+
+
+def test_a_failed_refit_leaves_what_was_fitted():
+    classifier = cheap(max_epochs=2).fit(X, S)
+    before = classifier.predict_proba(X)
+    with pytest.raises(ValueError, match="unknown network"):
+        classifier.set_params(net="cnn").fit(X[:, :2], S)
+    np.testing.assert_array_equal(classifier.predict_proba(X), before)
+
+
+def test_divergence_is_an_error():
+    with pytest.raises(ValueError, match="training diverged"):
+        cheap(lr=1e30, max_epochs=3).fit(X, S)
+
+
+def test_weights_and_categories_meet():
+    table = pd.DataFrame({"a": X[:, 0], "b": ["x", "y", None] * 20})
+    weight = [0] + [1] * 58 + [2]
+    weighted = cheap(max_epochs=2).fit(table, S, sample_weight=weight)
+    rows = np.repeat(np.arange(60), weight)
+    repeated = cheap(max_epochs=2).fit(table.iloc[rows], S[rows])
+    np.testing.assert_array_equal(weighted.predict_proba(table), repeated.predict_proba(table))
+    assert weighted.n_iter_ == 2
+
+
+def test_several_axes_of_settings_meet():
+    classifier = cheap(members=3, folds=2, cleaner=Clsp(), weight_decay=0.0, batch_size=np.int64(16)).fit(X, S)
+    assert classifier.model_.problem.runs == 6
+    p = classifier.model_.predict(classifier.features_.transform(X[:5])).numpy()
+    np.testing.assert_allclose(classifier.predict_proba(X[:5]), p.mean(0), atol=1e-6)
+
+
+def test_importing_the_package_does_not_import_the_estimator():
+    code = "import sys, candidly; print('sklearn' in sys.modules, candidly.PartialLabelClassifier.__name__)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["False", "PartialLabelClassifier"]

@@ -1,0 +1,106 @@
+"""Members and folds as runs of one model, and what each fold's networks say."""
+
+import numpy as np
+import pytest
+import torch
+
+from candidly.candidates import Candidates
+from candidly.conformal.calibration import Calibration, Rule
+from candidly.estimator import crossfit
+from candidly.estimator.folds import make_plan
+
+NAMES = ("ant", "bee", "cow")
+
+
+def made(n=150, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    X = (rng.normal(size=(n, 3)) + 3 * np.eye(3)[y]).astype(np.float32)
+    S = np.eye(3, dtype=bool)[y] | (rng.random((n, 3)) < 0.3)
+    return X, Candidates(S, NAMES)
+
+
+X, S = made()
+PLAN = make_plan(X, S.matrix, np.ones(150, np.intp), 3, 0, np.random.default_rng(0))
+
+
+def train(plan=PLAN, members=2, **changes):
+    recipe = crossfit.make_recipe(len(plan.index), 3, None, 0.01, 1e-4)
+    settings = {"method": "proden", "cleaner": None, "net": "linear", "device": "cpu", "patience": None}
+    settings |= {"members": members, "progress": False}
+    return crossfit.train(X, S, plan, None, np.random.SeedSequence(1), recipe, **(settings | changes))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return train()
+
+
+def test_each_run_is_a_member_without_a_fold(model):
+    assert model.problem.runs == 6
+    assert model.problem.classes == NAMES
+    assert model.kept.shape[1] == 0  # nothing is kept per row
+    p = model.predict(X).double().view(2, 3, 150, 3).mean(0)
+    for rows, some in crossfit.probabilities(model, X, 3, False):
+        assert some.dtype == torch.float64
+        torch.testing.assert_close(some, p[:, rows], atol=1e-6, rtol=0)
+
+
+def test_a_fold_does_not_see_its_rows():
+    """Changing what is held out changes other folds' networks only."""
+    plain = train(members=1)
+    moved = X.copy()
+    moved[PLAN.index[PLAN.held_out(1)]] += 1
+    recipe = crossfit.make_recipe(150, 3, None, 0.01, 1e-4)
+    settings = {"method": "proden", "cleaner": None, "net": "linear", "device": "cpu", "patience": None}
+    other = crossfit.train(
+        moved, S, PLAN, None, np.random.SeedSequence(1), recipe, members=1, progress=False, **settings
+    )
+    same = (plain.predict(X) == other.predict(X)).flatten(1).all(1)
+    assert same.tolist() == [False, True, False]
+
+
+def test_blocks_do_not_change_a_row(model):
+    whole = torch.cat([some for _, some in crossfit.probabilities(model, X, 3, False)], 1)
+    for rows in (slice(0, 1), slice(60, 70), slice(149, 150)):
+        alone = torch.cat([some for _, some in crossfit.probabilities(model, X[rows], 3, False)], 1)
+        assert torch.equal(alone, whole[:, rows])
+    assert [rows for rows, _ in crossfit.probabilities(model, X, 3, False)] == [
+        slice(0, 64),
+        slice(64, 128),
+        slice(128, 150),
+    ]
+
+
+def test_rows_are_scored_by_the_networks_of_their_fold(model):
+    found = crossfit.out_of_fold(model, X, PLAN, False)
+    whole = torch.cat([some for _, some in crossfit.probabilities(model, X, 3, False)], 1)
+    assert found.dtype == torch.float32
+    for row in range(0, 150, 7):
+        assert torch.equal(found[row], whole[PLAN.row_fold[row], row].float())
+
+
+def test_several_rules_predict_once(model, monkeypatch):
+    p = crossfit.out_of_fold(model, X, PLAN, False)
+    index, fold = torch.from_numpy(PLAN.index), torch.from_numpy(PLAN.fold)
+    calibration = Calibration.of(X[PLAN.index], p[index], torch.from_numpy(S.matrix.copy())[index], fold, 3)
+    rules = [Rule(), Rule("split", "aps", "worst"), Rule("averaged", "aps", smooth=True)]
+    new = made(70, seed=1)[0]
+    alone = [crossfit.p_values(model, calibration, new, [rule], False)[0] for rule in rules]
+    calls, original = [], type(model).predict
+    monkeypatch.setattr(type(model), "predict", lambda *arguments: calls.append(1) or original(*arguments))
+    together = crossfit.p_values(model, calibration, new, rules, False)
+    assert len(calls) == 2  # blocks
+    for one, other in zip(alone, together, strict=True):
+        assert one.shape == (70, 3)
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("rows", "epochs", "batch"), [(20, 50, 16), (1999, 50, 32), (2000, 25, 32), (10**4, 25, 128), (10**6, 25, 256)]
+)
+def test_the_recipe_suits_the_rows(rows, epochs, batch):
+    found = crossfit.make_recipe(rows, None, None, 0.02, 0.5)
+    assert (found.epochs, found.batch_size, found.max_lr, found.weight_decay) == (epochs, batch, 0.02, 0.5)
+    given = crossfit.make_recipe(rows, np.int64(7), np.int64(40), 0.02, 0.5)
+    assert (given.epochs, given.batch_size) == (7, 40)
