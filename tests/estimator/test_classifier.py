@@ -663,7 +663,7 @@ def test_true_labels_may_be_unknown(fitted):
     ("settings", "message"),
     [
         ({"method": "prodn"}, "unknown method 'prodn'; use one of proden"),
-        ({"cleaner": "soap"}, "unknown cleaner 'soap'; use one of conformal, clsp"),
+        ({"cleaner": "soap"}, "unknown cleaner 'soap'; use one of conformal, conf,"),
         ({"members": 0}, "members is 0; give a whole number"),
         ({"folds": 2.5}, r"folds is 2.5; give a whole number"),
         ({"alpha": 0}, "alpha is 0; it must lie between 0 and 1"),

@@ -28,7 +28,7 @@ CLEANERS: dict[str, Cleaner] = {
     "algorithm1": Conformal.algorithm1(),
     "random": Random(Conformal()),
 }
-_KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, **cleaning.CLEANERS}
+_KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, **cleaning.KINDS}
 _NAME = re.compile(r"[a-z0-9._+-]+")
 
 NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k, on the split of s

@@ -1,15 +1,34 @@
-"""Cleaners prune candidate sets during training, and know no method. `CLEANERS` has those that are called by name."""
+"""What removes candidates: cleaners while a method trains, and a budget of risk, with its audit, afterwards."""
 
+from collections.abc import Callable
+
+from candidly.cleaning.audit import Audit
+from candidly.cleaning.budget import Budget
 from candidly.cleaning.clsp import Clsp
 from candidly.cleaning.conformal import Conformal
 from candidly.cleaning.controls import Oracle, Random
-from candidly.engine.contract import Cleaner
+from candidly.engine import Cleaner
 
-CLEANERS: dict[str, type[Cleaner]] = {"conformal": Conformal, "clsp": Clsp}
+CLEANERS: dict[str, Callable[[], Cleaner]] = {
+    "conformal": Conformal,
+    "conf": Conformal.published,
+    "conf (no correction)": lambda: Conformal.published(correction=False),
+    "clsp": Clsp,
+    "algorithm1": Conformal.algorithm1,
+    "random": lambda: Random(Conformal()),
+}
+"""Ready-made cleaners by the name that Python, commands, experiments and tables use.
+
+``conformal`` is `Conformal()`, the default; ``conf`` is the rule of the published experiments, so that ``conf+proden``
+pairs with the paper's tables; ``algorithm1`` is the paper's text.
+"""
+
+KINDS: dict[str, type[Cleaner]] = {"conformal": Conformal, "clsp": Clsp}
+"""Classes of cleaners by name, for settings of one's own: in experiments, and of saved classifiers."""
 
 
 def find_cleaner(cleaner: Cleaner | str | None) -> Cleaner | None:
-    """Return a cleaner by its name, with its default settings; a cleaner itself and None as they are."""
+    """Return a cleaner by its name; a cleaner itself and None as they are."""
     if cleaner is None or isinstance(cleaner, Cleaner):
         return cleaner
     if not isinstance(cleaner, str) or cleaner not in CLEANERS:
@@ -17,4 +36,4 @@ def find_cleaner(cleaner: Cleaner | str | None) -> Cleaner | None:
     return CLEANERS[cleaner]()
 
 
-__all__ = ["CLEANERS", "Cleaner", "Clsp", "Conformal", "Oracle", "Random", "find_cleaner"]
+__all__ = ["CLEANERS", "KINDS", "Audit", "Budget", "Cleaner", "Clsp", "Conformal", "Oracle", "Random", "find_cleaner"]

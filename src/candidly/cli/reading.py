@@ -11,7 +11,8 @@ from typing import Any
 from candidly.candidates.votes import Votes
 from candidly.cli.options import Reading, Telling, Voting
 from candidly.tables import labelled
-from candidly.tables.labelled import Ballot, Labelled, Roles
+from candidly.tables.labelled import Ballot, Labelled
+from candidly.tables.schema import Schema
 
 
 def split(text: str | None, option: str) -> list[str]:
@@ -60,9 +61,12 @@ def read_source(
 
 def read(table: str, candidates: str, reading: Reading) -> Labelled:
     """Read a table with candidates."""
-    roles = Roles(candidates, reading.id, reading.labels, split(reading.drop, "--drop"))
-    classes = _read_classes(reading.classes)
-    return labelled.read(table, roles, separator=reading.separator, classes=classes, delimiter=reading.delimiter)
+    return labelled.read(table, _schema(candidates, reading), classes=_read_classes(reading.classes))
+
+
+def _schema(candidates: str | None, reading: Reading) -> Schema:
+    drop = split(reading.drop, "--drop")
+    return Schema(candidates, reading.id, reading.labels, drop, reading.separator, reading.delimiter)
 
 
 def _read_votes(voting: Voting, reading: Reading) -> tuple[Labelled, Votes]:
@@ -71,9 +75,8 @@ def _read_votes(voting: Voting, reading: Reading) -> tuple[Labelled, Votes]:
         str(voting.annotations),
         Ballot(voting.task, voting.worker, voting.label, annotators),
         str(voting.features),
-        Roles(None, reading.id, reading.labels, split(reading.drop, "--drop")),
+        _schema(None, reading),
         classes=_read_classes(reading.classes),
-        delimiter=reading.delimiter,
         min_votes=1 if voting.min_votes is None else voting.min_votes,
         min_share=0.0 if voting.min_share is None else voting.min_share,
     )

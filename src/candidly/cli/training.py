@@ -63,7 +63,7 @@ def clean(
         check_table(out, (table, voting.annotations, voting.features), telling)
         check_page(report, out)
         rows, votes = read_source(table, candidates, voting, reading)
-        check_id(rows.roles.id, _CLEANED)
+        check_id(rows.schema.id, _CLEANED)
         files.check_names(out, [str(name) for name in rows.candidates.classes], reading.separator)
         estimator = _train(rows, training, telling)
         findings = _find(estimator, rows)
@@ -143,10 +143,10 @@ def _train(rows: Labelled, training: Training, telling: Telling) -> PartialLabel
 def _find(estimator: PartialLabelClassifier, rows: Labelled, alphas: Sequence[float] = ALPHAS) -> Findings:
     """Return the findings; their settings also say which columns are no features."""
     findings = summarise(estimator, rows.title, rows.ids, rows.labels, alphas)
-    roles = {f"{role} column": getattr(rows.roles, role) for role in ROLES}
-    if rows.roles.drop:
+    roles = {f"{role} column": getattr(rows.schema, role) for role in ROLES}
+    if rows.schema.drop:
         line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(rows.roles.drop)
+        csv.writer(line, lineterminator="").writerow(rows.schema.drop)
         roles[DROPPED] = line.getvalue()
     columns = {what: text for what, text in roles.items() if text is not None and len(text) <= _LONGEST}
     return dataclasses.replace(findings, settings=findings.settings | columns)
@@ -157,7 +157,7 @@ def _cleaned(rows: Labelled, estimator: PartialLabelClassifier, out: str) -> Any
     removed = before & ~after
     ids = pa.array(np.arange(len(before))) if rows.id_column is None else rows.id_column
     columns = {
-        rows.roles.id or "row": ids,
+        rows.schema.id or "row": ids,
         "candidates": set_column(before, names),
         "kept": set_column(after, names),
         "removed": set_column(removed, names),

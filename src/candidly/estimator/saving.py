@@ -14,7 +14,7 @@ import torch
 
 from candidly import __version__
 from candidly.candidates import Candidates
-from candidly.cleaning import CLEANERS, Cleaner
+from candidly.cleaning import KINDS, Cleaner
 from candidly.conformal.calibration import Calibration
 from candidly.engine.description import describe
 from candidly.engine.device import find_device
@@ -100,7 +100,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Method | Cleaner):
         settings: list[Any] = list(vars(value).values())
-        if type(value) in {*METHODS.values(), *CLEANERS.values()} and all(isinstance(one, _SIMPLE) for one in settings):
+        if type(value) in {*METHODS.values(), *KINDS.values()} and all(isinstance(one, _SIMPLE) for one in settings):
             return describe(value)
         warnings.warn(f"{type(value).__name__} is not saved; to train a loaded model again, set it anew", stacklevel=6)
     if isinstance(value, list | tuple | np.ndarray):
@@ -119,7 +119,7 @@ def _parameters(kind: type, saved: Any) -> dict[str, Any]:
 def _made(settings: Mapping[str, Any]) -> Any:
     """Make a method or cleaner from its description; None where it is one of the user's own."""
     arguments = dict(settings)
-    kind = {**METHODS, **CLEANERS}.get(arguments.pop("name", ""))
+    kind = {**METHODS, **KINDS}.get(arguments.pop("name", ""))
     try:
         return None if kind is None else kind(**arguments)
     except TypeError as error:

@@ -6,7 +6,7 @@ Here features stay as they are, text and gaps included; `candidly.data.read_tabl
 import difflib
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +19,14 @@ from candidly.messages import warn
 from candidly.tables import class_columns as sets
 from candidly.tables import files
 from candidly.tables.class_columns import Names
+from candidly.tables.schema import Schema
 
-__all__ = ["Ballot", "Labelled", "Roles", "read", "read_votes"]
+__all__ = ["Ballot", "Labelled", "read", "read_votes"]
 
 INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # what pandas calls an index without a name
 
 
 SHOWN = 20  # names in a message, at most
-
-
-@dataclass(frozen=True)
-class Roles:
-    """What the columns of a table are; those that are not named are features.
-
-    Parameters
-    ----------
-    candidates : str, optional
-        Text such as ``cat|dog``, or lists.
-    id : str, optional
-        Names of the rows, all different.
-    labels : str, optional
-        True labels where they are known, for evaluation only.
-    drop : sequence of str
-        Columns to leave out.
-    """
-
-    candidates: str | None = None
-    id: str | None = None
-    labels: str | None = None
-    drop: Sequence[str] = ()
-
-    @property
-    def named(self) -> dict[str, str]:
-        """The columns that are no features, by option."""
-        named = {"--candidates": self.candidates, "--id": self.id, "--labels": self.labels}
-        return {option: column for option, column in named.items() if column is not None}
 
 
 @dataclass(frozen=True)
@@ -97,7 +70,7 @@ class Labelled:
         The columns to learn from.
     candidates : Candidates
         Candidate sets, with names that are text.
-    roles : Roles
+    schema : Schema
         What the other columns were; `drop` also lists what was left out unasked.
     id_column : pyarrow.ChunkedArray or None
         The column of ids as it was.
@@ -112,7 +85,7 @@ class Labelled:
     title: str
     features: Any
     candidates: Candidates
-    roles: Roles
+    schema: Schema
     id_column: Any = None
     ids: list[str] | None = None
     labels: list[str | None] | None = None
@@ -121,11 +94,9 @@ class Labelled:
 
 def read(
     source: files.Place,
-    roles: Roles,
+    schema: Schema,
     *,
-    separator: str = "|",
     classes: Sequence[str] | None = None,
-    delimiter: str | None = None,
 ) -> Labelled:
     r"""Read a table with a column of candidates.
 
@@ -133,14 +104,10 @@ def read(
     ----------
     source : path or "-"
         As in `candidly.tables.files.read`.
-    roles : Roles
+    schema : Schema
         Which column is what.
-    separator : str
-        What stands between the names in a text.
     classes : sequence of str, optional
         All class names, in this order; then no other may occur. By default those that are found, sorted.
-    delimiter : str, optional
-        What stands between the columns of CSV.
 
     Examples
     --------
@@ -148,26 +115,25 @@ def read(
     >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
     ...     _ = file.write("id,weight,candidates\na,4.5,cat|dog\nb,9,dog\n")
     ...     file.flush()
-    ...     rows = read(file.name, Roles("candidates", id="id"))
+    ...     rows = read(file.name, Schema("candidates", id="id"))
     >>> rows.ids, rows.features.column_names, rows.candidates.decode()
     (['a', 'b'], ['weight'], [('cat', 'dog'), ('dog',)])
     """
-    table = files.read(source, delimiter=delimiter, texts=roles.named.values())
+    table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
     name = name_of(source)
-    features, roles = _choose(table, name, roles)
-    assert roles.candidates is not None, "the caller names the column"
-    found = sets.read_sets(table.column(roles.candidates), name, roles.candidates, Names(separator, classes))
-    return _collect(table, name, features, roles, found)
+    features, schema = _choose(table, name, schema)
+    assert schema.candidates is not None, "the caller names the column"
+    found = sets.read_sets(table.column(schema.candidates), name, schema.candidates, Names(schema.separator, classes))
+    return _collect(table, name, features, schema, found)
 
 
 def read_votes(
     votes: files.Place,
     ballot: Ballot,
     source: files.Place,
-    roles: Roles,
+    schema: Schema,
     *,
     classes: Sequence[str] | None = None,
-    delimiter: str | None = None,
     min_votes: int = 1,
     min_share: float = 0.0,
 ) -> tuple[Labelled, Votes]:
@@ -179,9 +145,9 @@ def read_votes(
         The two tables; "-" can be one of them.
     ballot : Ballot
         Which column of the votes is what.
-    roles : Roles
+    schema : Schema
         Which column of the features is what; the ids are the tasks, by default in a column of the same name.
-    classes, delimiter
+    classes
         As in `read`.
     min_votes, min_share
         As in `candidly.candidates.from_annotations`.
@@ -196,18 +162,18 @@ def read_votes(
     UserWarning
         When rows of the features have no votes: they are left out.
     """
-    found = files.read(votes, delimiter=delimiter, texts=ballot.columns)
-    roles = Roles(None, roles.id or ballot.columns[0], roles.labels, roles.drop)
-    table = files.read(source, delimiter=delimiter, texts=roles.named.values())
+    found = files.read(votes, delimiter=schema.delimiter, texts=ballot.columns)
+    schema = replace(schema, candidates=None, id=schema.id or ballot.columns[0])
+    table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
     name = name_of(source)
     if ballot.annotators is not None:  # which are no features, should the two tables be one
-        there = [column for column in ballot.annotators if column in table.column_names and column not in roles.drop]
-        roles = Roles(None, roles.id, roles.labels, [*roles.drop, *there])
-    features, roles = _choose(table, name, roles)
+        there = [column for column in ballot.annotators if column in table.column_names and column not in schema.drop]
+        schema = replace(schema, drop=[*schema.drop, *there])
+    features, schema = _choose(table, name, schema)
     counted = _count(found, name_of(votes), ballot, classes, min_votes, min_share)
-    rows, order = _match(table.column(roles.id), name, roles, [_text(task) for task in counted.tasks], name_of(votes))
+    rows, order = _match(table.column(schema.id), name, schema, [_text(task) for task in counted.tasks], name_of(votes))
     candidates = Candidates(counted.candidates.matrix[order], tuple(map(str, counted.candidates.classes)))
-    return _collect(table.take(rows), name, features, roles, candidates, counted.weights()[order]), counted
+    return _collect(table.take(rows), name, features, schema, candidates, counted.weights()[order]), counted
 
 
 def column_texts(column: Any) -> list[str | None]:
@@ -237,10 +203,13 @@ def name_of(source: files.Place) -> str:
     return "standard input" if source == "-" else str(source)
 
 
-def _choose(table: Any, name: str, roles: Roles) -> tuple[list[str], Roles]:
-    """Check the roles; return the columns that are features, and the roles with what is left out unasked."""
+def _choose(table: Any, name: str, schema: Schema) -> tuple[list[str], Schema]:
+    """Check the schema; return the columns that are features, and the schema with what is left out unasked."""
     columns = table.column_names
-    given = [*roles.named.items(), *(("--drop", column) for column in roles.drop)]
+    given = [
+        *((f"--{role}", column) for role, column in schema.named.items()),
+        *(("--drop", name) for name in schema.drop),
+    ]
     for option, column in given:
         check_column(table, name, column, option)
     taken: dict[str, str] = {}
@@ -258,7 +227,7 @@ def _choose(table: Any, name: str, roles: Roles) -> tuple[list[str], Roles]:
         warn(f"{name}: {suspects[0]!r} is a feature; if it holds true labels, name it with --labels or --drop")
     if index:
         warn(f"{name}: left out {_list(index)}, which looks like the index of a data frame; rename it to keep it")
-    return features, Roles(roles.candidates, roles.id, roles.labels, [*roles.drop, *index])
+    return features, replace(schema, drop=[*schema.drop, *index])
 
 
 def check_column(table: Any, name: str, column: str, option: str) -> None:
@@ -322,17 +291,17 @@ def _count(
 
 
 def _match(
-    column: Any, name: str, roles: Roles, tasks: list[str], votes: str
+    column: Any, name: str, schema: Schema, tasks: list[str], votes: str
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows that have votes, and the place of each among the tasks."""
-    ids = _read_ids(column, name, str(roles.id))
+    ids = _read_ids(column, name, str(schema.id))
     place = {task: j for j, task in enumerate(tasks)}
     lacking = set(place) - set(ids)
     if lacking:
         first = next(task for task in tasks if task in lacking)
         raise ValueError(
             f"{name} has no row for {len(lacking)} of {len(tasks)} tasks of {votes}, such as {first!r} in column "
-            f"{roles.id!r}; add them, or name the column with --id"
+            f"{schema.id!r}; add them, or name the column with --id"
         )
     rows = np.array([i for i, one in enumerate(ids) if one in place], np.intp)
     if len(rows) < len(ids):
@@ -345,18 +314,20 @@ def _collect(
     table: Any,
     name: str,
     features: list[str],
-    roles: Roles,
+    schema: Schema,
     candidates: Candidates,
     weights: NDArray[np.float64] | None = None,
 ) -> Labelled:
     wrong = next((one for one in candidates.classes if str(one).endswith("\0")), None)
     if wrong is not None:  # arrays of text lose it
         raise ValueError(f"{name}: the class {wrong!r} ends in a null character; rename it")
-    id_column = None if roles.id is None else table.column(roles.id)
-    ids = None if roles.id is None else _read_ids(id_column, name, roles.id)
-    labels = None if roles.labels is None else _read_labels(table.column(roles.labels), name, roles.labels, candidates)
+    id_column = None if schema.id is None else table.column(schema.id)
+    ids = None if schema.id is None else _read_ids(id_column, name, schema.id)
+    labels = (
+        None if schema.labels is None else _read_labels(table.column(schema.labels), name, schema.labels, candidates)
+    )
     title = Path(name).name
-    return Labelled(title, table.select(features), candidates, roles, id_column, ids, labels, weights)
+    return Labelled(title, table.select(features), candidates, schema, id_column, ids, labels, weights)
 
 
 def _read_ids(column: Any, name: str, id_: str) -> list[str]:
