@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from candidly.candidates.frames import as_frame
 
@@ -120,7 +119,7 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
     """
     if hasattr(X, "tocsc"):
         return _of_sparse(X)
-    if isinstance(X, Tensor):
+    if hasattr(X, "detach"):  # a tensor of torch, which is not imported for this
         X = X.detach().cpu().to_dense()
         X = (X.float() if X.is_floating_point() and X.element_size() < 4 else X).numpy()  # NumPy has no bfloat16
     elif isinstance(X, np.ma.MaskedArray):
