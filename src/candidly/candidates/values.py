@@ -61,7 +61,7 @@ def as_text(value: Any) -> str:
     ('7', '0.5', 'cat', 'True')
     """
     if isinstance(value, str):
-        return value
+        return str(value)
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, decimal.Decimal)):
