@@ -5,7 +5,6 @@ These are the only definitions; vectorised forms for whole columns are in `candi
 """
 
 import decimal
-import math
 import numbers
 import re
 from collections.abc import Hashable, Sequence
@@ -64,7 +63,8 @@ def as_text(value: Any) -> str:
         return str(value)
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, decimal.Decimal)):
+    is_number = isinstance(value, (numbers.Real, decimal.Decimal)) and not isinstance(value, bool)
+    if not is_number:
         return str(value)
     if isinstance(value, numbers.Integral):
         return str(int(value))
@@ -72,7 +72,7 @@ def as_text(value: Any) -> str:
     if not number.is_integer():
         return repr(number)
     # A Decimal can be an integer with more digits than a float has.
-    exact = math.trunc(value)
+    exact = int(value)
     return str(exact if exact == value else int(number))
 
 

@@ -336,7 +336,7 @@ def _seconds(item: Any) -> float:
 
 
 def _factorise(items: list[Any]) -> Texts:
-    """Number the texts of objects; objects with the same text, such as 1 and "1", are the same category."""
+    """Return objects as texts; those with the same text, such as 1 and "1", are the same category."""
     values: dict[str, int] = {}
     codes: dict[Any, int] = {}
     for item in dict.fromkeys(items):
