@@ -211,7 +211,7 @@ class Conformal(Cleaner):
 
     def _prune(self, p: Tensor) -> None:
         """Remove labels for good, given all rows' p; not in runs that would, or once would, have lost too many."""
-        member = self.problem.members
+        member = self.problem.training_mask
         off = conformal.off_candidate_mass(p, self.pruned)
         self.level_r.copy_(self._level(off.masked_fill(~member, 0).sum(-1) / member.sum(-1)))
         self.limit.copy_(self._threshold(self.level_r))

@@ -105,7 +105,7 @@ class Crosel(Method):
         self.labels.copy_(torch.cat([self.labels[..., 1:], label], -1))
         self.maxima.copy_(torch.cat([self.maxima[..., 1:], top.exp()], -1))
         steady = (self.labels == label).all(-1) & (self.maxima.mean(-1) > self.confidence)
-        member = self.problem.members.unsqueeze(-1)
+        member = self.problem.training_mask.unsqueeze(-1)
         selected = (steady & self.problem.sets.gather(2, label.squeeze(-1)) & member).flip(2)  # (1), for the other
         self.pool.copy_(torch.where(selected, sweep.noise().unsqueeze(-1), 2.0).argsort(1))
         self.count.copy_(selected.sum(1))

@@ -69,7 +69,7 @@ class Valen(OneNetwork):
         self.net = build_net(features=True)
         self.encoder = copy.deepcopy(self.net)
         self.decoder = build_net("decoder", inputs=problem.num_classes, outputs=problem.X[0].numel())
-        self.o, self.d = problem.start, problem.start
+        self.o, self.d = problem.initial_weights, problem.initial_weights
         self.graph = torch.full((problem.runs, len(problem.X), self.k), -1, device=self.o.device)
         self.factors = self.o.new_tensor([[self.c_x, 0.01, 1.0, self.beta, self.gamma, self.theta]] * problem.runs)
         self.rows, self.noise = problem.rows, problem.num_classes * sampling.NOISE_PER_GAMMA
