@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from candidly import metrics
 from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
@@ -55,7 +56,7 @@ class Training:
         known = problem.y is not None
         self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
         self.sweep = Sweep(self.problem, self.method)
-        self.members = self.problem.members
+        self.training_mask = self.problem.training_mask
         self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
         self.clock, self.batch.tick = self.counters.unbind()
         self.loss = problem.new_zeros(problem.runs)
@@ -144,7 +145,7 @@ class Training:
         self.epoch, self.done, self.begun = self.epoch + 1, 0, False
 
     def _facts(self) -> dict[str, Tensor]:
-        member, kept = self.members, self.batch.kept
+        member, kept = self.training_mask, self.batch.kept
         rows = member.sum(1).double()
 
         def share(flags: Tensor) -> Tensor:
@@ -157,9 +158,8 @@ class Training:
             "share_changed": share((kept != self.original).any(-1)),
         }
         if self.y is not None:
-            true = self.y.expand(self.problem.runs, -1)
-            facts["accuracy"] = share(self.batch.guess == true)
-            facts["true_kept"] = share(kept.gather(2, true.unsqueeze(-1)).squeeze(-1))
+            facts["accuracy"] = share(self.batch.guess == self.y)
+            facts["true_kept"] = metrics.true_kept(self.original, kept, torch.where(member, self.y, -1))
         return facts
 
     def tensors(self) -> dict[str, Tensor]:
