@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from candidly.bench.names import current
 from candidly.bench.scores import Cell, Scores, check_share, mean_of, plain
 
 __all__ = ["read", "read_csv"]
@@ -156,7 +157,7 @@ def _add_line(found: dict[Entry, float], line: Mapping[str, str | None], where: 
     if method is None or dataset is None or seed is None or accuracy is None:
         raise ValueError(f"{where} has too few fields; complete or remove it")
     try:
-        entry, value = (plain(dataset), plain(method), int(seed)), float(accuracy)
+        entry, value = (plain(dataset), current(plain(method)), int(seed)), float(accuracy)
     except ValueError:
         raise ValueError(f"{where} has seed {seed!r} and test_accuracy {accuracy!r}; give numbers") from None
     if entry in found:
@@ -255,7 +256,7 @@ def _read_summary(path: Path, split: str) -> _Source:
         if not isinstance(starts, list) or not starts:
             raise ValueError(f"{path}: {name} of seed {seed} is {starts!r}; give a list, one number per initialisation")
         shares = [check_share(value, f"{path}: {name} of seed {seed}") for value in starts]
-        entries[plain(dataset), plain(method), seed] = mean_of(shares)
+        entries[plain(dataset), current(plain(method)), seed] = mean_of(shares)
     return _Source(path, entries, _settings(facts))
 
 
@@ -269,7 +270,7 @@ def _read_predictions(path: Path, split: str) -> _Source:
                 for group in _count(batch, split):
                     if None in group.values():
                         raise ValueError(f"{path} has rows without dataset, method or seed; fill them in")
-                    entry = (plain(group["dataset"]), plain(group["method"]), int(group["seed"]))
+                    entry = (plain(group["dataset"]), current(plain(group["method"])), int(group["seed"]))
                     right, rows = counts[entry]
                     counts[entry] = right + group["right_sum"], rows + group["right_count"]
     except (pa.ArrowException, OSError) as error:

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from candidly import __version__, metrics, store
 from candidly.bench.collect import FORMAT
 from candidly.bench.datasets import find_net, fingerprint
+from candidly.bench.names import stored
 from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.data.dataset import Dataset
@@ -90,8 +91,9 @@ class Run:
         for name in spec.combinations():
             method, cleaner = spec.parts(name)
             parts = {"method": describe(method), "cleaner": _settings(cleaner)}
-            config = shared | parts | {"name": name, "code": [_code(part) for part in (method, cleaner)]}
-            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{name[:60]}".lower()).strip("-")
+            kept = stored(name)
+            config = shared | parts | {"name": kept, "code": [_code(part) for part in (method, cleaner)]}
+            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{kept[:60]}".lower()).strip("-")
             runs.append(cls(source, name, config, out / f"{slug}-{store.digest(config)}"))
         return runs
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from candidly.bench import names
+
 __all__ = ["Cell", "Scores", "plain"]
 
 Cell = tuple[str, str]
 
 # The order of tables; other names follow alphabetically.
 _METHODS = ("proden", "rc", "cc", "cavl", "pop", "valen", "crosel")
-_CLEANERS = ("", "conf", "clsp", "revocable", "algorithm1", "random")
+_CLEANERS = ("", "conf", "clsp", "conformal", "algorithm1", "random")
 
 # Besides ASCII's and Latin-1's control characters: line separators, bidirectional controls and lone surrogates, which
 # start lines, reorder text and cannot be encoded.
@@ -62,8 +64,8 @@ class Scores:
 
     def __post_init__(self) -> None:
         cells: dict[Cell, Mapping[int, float]] = {}
-        for names, seeds in self.cells.items():
-            cell = (plain(names[0]), plain(names[1]))
+        for (dataset, method), seeds in self.cells.items():
+            cell = (plain(dataset), plain(method))
             if cell in cells or not seeds:
                 wrong = "occurs twice once control characters are replaced" if cell in cells else "has no seeds"
                 raise ValueError(f"the cell {cell} {wrong}; rename it or leave it out")
@@ -86,7 +88,7 @@ class Scores:
     @property
     def base_methods(self) -> tuple[str, ...]:
         """Names of the methods that use no cleaner."""
-        return tuple(method for method in self.methods if not _split_name(method)[0])
+        return tuple(method for method in self.methods if not names.split(method)[0])
 
     def mean(self, dataset: str, method: str) -> float:
         """Mean accuracy over the seeds of a cell.
@@ -106,17 +108,10 @@ class Scores:
 
 def _place(method: str) -> tuple[int, str, int, str, str, str]:
     """Key that sorts methods: by cleaner, then by base method, then by suffix."""
-    cleaner, base, suffix = _split_name(method)
+    cleaner, base, suffix = names.split(method)
     first = _CLEANERS.index(cleaner) if cleaner in _CLEANERS else len(_CLEANERS)
     second = _METHODS.index(base) if base in _METHODS else len(_METHODS)
     return first, cleaner, second, base, suffix, method
-
-
-def _split_name(method: str) -> tuple[str, str, str]:
-    """Split "conf+proden (no correction)" into cleaner, base method and suffix; the first and last may be empty."""
-    name, _, suffix = method.partition("(") if method.endswith(")") else (method, "", "")
-    cleaner, _, base = name.rstrip().rpartition("+")
-    return cleaner, base, suffix
 
 
 def check_share(value: Any, where: str) -> float:
