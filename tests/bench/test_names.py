@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from candidly import cli
 from candidly.bench import names, read, read_spec
 from candidly.bench import run as runs
 from candidly.bench.spec import Spec
@@ -94,6 +95,16 @@ def test_results_are_read_under_the_present_name():
     assert "conformal+proden" in scores.methods
     assert "revocable+proden" not in scores.methods
     assert "revocable-held-out+proden" in scores.methods, "the name of a custom cleaner is left alone"
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_command_line_accepts_the_old_name_and_says_so(tmp_path, capsys):
+    options = ["--datasets", "digits+uniform-0.3", "--seeds", "0", "--epochs", "1", "--device", "cpu"]
+    cli.main(["bench", "--methods", "revocable+cc", *options, "--out", str(tmp_path)])
+    seen = capsys.readouterr()
+    assert "write 'conformal+cc' instead of 'revocable+cc'" in seen.err
+    assert "conformal+cc" in seen.out
+    assert [path.name[:31] for path in tmp_path.glob("digits*")] == ["digits+uniform-0.3-revocable+cc"]
 
 
 def test_a_run_is_stored_under_the_old_name_and_called_by_the_new():

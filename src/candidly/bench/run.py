@@ -103,6 +103,11 @@ class Run:
         return f"{self.config['dataset']['name']} {self.method}"
 
     @property
+    def content(self) -> str:
+        """Hash of what the dataset holds."""
+        return str(self.config["dataset"]["content"])
+
+    @property
     def done(self) -> bool:
         """Whether the results are complete."""
         return all((self.folder / name).is_file() for name in ("done", "summary.json", "predictions.parquet"))

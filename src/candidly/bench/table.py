@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from candidly import store
 from candidly.bench.scores import Scores, plain
 from candidly.bench.statistics import LEVEL, Comparison, Ranks, compare, ranks, wins_ties_losses
 
@@ -121,8 +122,6 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     end
     <BLANKLINE>
     """
-    from candidly import store  # here, because it imports torch
-
     page = Path(page).resolve()  # a link stays one
     old = page.read_bytes()
     places = []
