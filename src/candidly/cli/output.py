@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from candidly.candidates.votes import Votes
 from candidly.cleaning.budget import FEW
 from candidly.estimator.evaluation import Evaluation
-from candidly.messages import visible
+from candidly.messages import cut, visible
 from candidly.report.facts import AuditFacts, Findings, LevelFacts
-from candidly.report.texts import cut
 
 ASSUMPTIONS = (
     "Estimates, no guarantee: they assume that the true label is a candidate, and that wrong candidates resemble the "
