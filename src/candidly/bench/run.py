@@ -228,7 +228,8 @@ def _score(
             add("train_accuracy", np.mean(best[train] == dataset.y[train]))
             add("pruning_error", metrics.pruning_error(before, after, torch.from_numpy(dataset.y[train])))
         add("pruning_coverage", metrics.pruning_coverage(before, after))
-        add("test_covering_rate", np.mean(dataset.S[test, best[test]]))
+        covered = metrics.contains(torch.from_numpy(dataset.S[test]), torch.from_numpy(best[test]))
+        add("test_covering_rate", covered.double().mean())
     if "estimated_lost" in model.history:  # beside the pruning error, its estimate
         scores["estimated_lost"] = model.history["estimated_lost"][-1].tolist()
     return scores

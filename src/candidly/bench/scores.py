@@ -1,36 +1,21 @@
 """Accuracies of methods on datasets, one per seed."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from candidly.bench import names
+from candidly.messages import visible
 
-__all__ = ["Cell", "Scores", "plain"]
+__all__ = ["Cell", "Scores"]
 
 Cell = tuple[str, str]
 
 # The order of tables; other names follow alphabetically.
 _METHODS = ("proden", "rc", "cc", "cavl", "pop", "valen", "crosel")
 _CLEANERS = ("", "conf", "clsp", "conformal", "algorithm1", "random")
-
-# Besides ASCII's and Latin-1's control characters: line separators, bidirectional controls and lone surrogates, which
-# start lines, reorder text and cannot be encoded.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-
-
-def plain(text: str) -> str:
-    r"""Replace control, bidirectional and unencodable characters by spaces.
-
-    Examples
-    --------
-    >>> plain("lost\x1b[31m\n")
-    'lost [31m '
-    """
-    return _CONTROL.sub(" ", text)
 
 
 @dataclass(frozen=True)
@@ -48,7 +33,7 @@ class Scores:
     Raises
     ------
     ValueError
-        If a cell has no seed, an accuracy is no share, or two names differ by control characters only.
+        If a cell has no seed, an accuracy is no share, or two names are the same once they are made printable.
 
     Examples
     --------
@@ -65,9 +50,13 @@ class Scores:
     def __post_init__(self) -> None:
         cells: dict[Cell, Mapping[int, float]] = {}
         for (dataset, method), seeds in self.cells.items():
-            cell = (plain(dataset), plain(method))
+            cell = (visible(dataset), visible(method))
             if cell in cells or not seeds:
-                wrong = "occurs twice once control characters are replaced" if cell in cells else "has no seeds"
+                wrong = (
+                    "occurs twice once characters that are not printable are escaped"
+                    if cell in cells
+                    else "has no seeds"
+                )
                 raise ValueError(f"the cell {cell} {wrong}; rename it or leave it out")
             for seed, accuracy in seeds.items():
                 check_share(accuracy, f"the cell {cell}, seed {seed}")

@@ -1,6 +1,5 @@
 """All runs of an experiment: what is done is skipped, what fails is kept for reading, the rest goes on."""
 
-import json
 import os
 import platform
 import sys
@@ -20,6 +19,7 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm import tqdm
 
+from candidly import store
 from candidly.bench import datasets as sets
 from candidly.bench.lock import locked
 from candidly.bench.run import Run, execute, fail, one_line
@@ -287,7 +287,7 @@ def _failure(run: Run) -> str:
 
 
 def _result(run: Run) -> str:
-    summary = json.loads((run.folder / "summary.json").read_text(encoding="utf-8"))
+    summary = store.read_json(run.folder / "summary.json")
     accuracy = summary["metrics"].get("test_accuracy")
     score = f"test accuracy {100 * np.mean(accuracy):.2f}" if accuracy else "no true labels"
     return f"{score} ({_duration(summary['seconds'])})"
