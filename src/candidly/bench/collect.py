@@ -6,7 +6,6 @@ taken, with control characters replaced by spaces; escaping is left to those who
 """
 
 import csv
-import json
 import os
 import warnings
 from collections import defaultdict
@@ -19,7 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from candidly.bench.scores import Cell, Scores, check_share, mean_of, plain
+from candidly import store
+from candidly.bench.names import current
+from candidly.bench.scores import Cell, Scores, check_share, mean_of
+from candidly.messages import listed, visible
 
 __all__ = ["read", "read_csv"]
 
@@ -72,7 +74,7 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
 
     Examples
     --------
-    >>> import tempfile
+    >>> import json, tempfile
     >>> summary = {"format": 1, "dataset": "lost", "method": "proden", "seeds": [0, 1]}
     >>> summary["metrics"] = {"test_accuracy": [[0.50, 0.75], [0.75, 0.75]]}
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +92,7 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     ]
     silent = [str(source.path) for source in sources if not source.shares]
     if silent:
-        warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {_some(silent)}", stacklevel=2)
+        warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {listed(silent)}", stacklevel=2)
     found: dict[Entry, _Source] = {}
     for source in sorted(sources, key=lambda one: -len(one.shares)):  # larger runs first: they stand for smaller ones
         for entry, share in source.shares.items():
@@ -156,7 +158,7 @@ def _add_line(found: dict[Entry, float], line: Mapping[str, str | None], where: 
     if method is None or dataset is None or seed is None or accuracy is None:
         raise ValueError(f"{where} has too few fields; complete or remove it")
     try:
-        entry, value = (plain(dataset), plain(method), int(seed)), float(accuracy)
+        entry, value = (visible(dataset), current(visible(method)), int(seed)), float(accuracy)
     except ValueError:
         raise ValueError(f"{where} has seed {seed!r} and test_accuracy {accuracy!r}; give numbers") from None
     if entry in found:
@@ -199,12 +201,13 @@ def _check_settings(found: Mapping[Entry, _Source]) -> None:
     for cell, sources in cells.items():
         differ = _differences(sources.values())
         if differ:
-            where = _some(map(str, sources))
+            where = listed(map(str, sources))
             raise ValueError(f"the seeds of {cell} come from runs that differ in {differ}: {where}; keep one of them")
     uneven = [f"{name}: {text}" for name, sources in datasets.items() if (text := _differences(sources.values()))]
     if uneven:
         warnings.warn(
-            f"runs on one dataset differ, so that comparing them may mislead: {_some(uneven, mark=' | ')}", stacklevel=3
+            f"runs on one dataset differ, so that comparing them may mislead: {listed(uneven, mark=' | ')}",
+            stacklevel=3,
         )
 
 
@@ -214,7 +217,7 @@ def _differences(sources: Iterable[_Source]) -> str:
     for source in sources:
         for key, value in source.settings.items():
             values[key].add(str(value))
-    return _some(f"{key} ({_some(sorted(found))})" for key, found in values.items() if len(found) > 1)
+    return listed(f"{key} ({listed(sorted(found))})" for key, found in values.items() if len(found) > 1)
 
 
 def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,11 +233,8 @@ def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_summary(path: Path, split: str) -> _Source:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8 or nested too deeply
-        raise ValueError(f"{path} is no JSON file ({error}); restore it or remove it") from None
-    if not isinstance(facts, dict) or "format" not in facts:
+    facts = store.read_json(path)
+    if "format" not in facts:
         return _Source(path, {})  # another program's
     version = facts["format"]
     if type(version) is not int or version != FORMAT:
@@ -255,7 +255,7 @@ def _read_summary(path: Path, split: str) -> _Source:
         if not isinstance(starts, list) or not starts:
             raise ValueError(f"{path}: {name} of seed {seed} is {starts!r}; give a list, one number per initialisation")
         shares = [check_share(value, f"{path}: {name} of seed {seed}") for value in starts]
-        entries[plain(dataset), plain(method), seed] = mean_of(shares)
+        entries[visible(dataset), current(visible(method)), seed] = mean_of(shares)
     return _Source(path, entries, _settings(facts))
 
 
@@ -269,7 +269,7 @@ def _read_predictions(path: Path, split: str) -> _Source:
                 for group in _count(batch, split):
                     if None in group.values():
                         raise ValueError(f"{path} has rows without dataset, method or seed; fill them in")
-                    entry = (plain(group["dataset"]), plain(group["method"]), int(group["seed"]))
+                    entry = (visible(group["dataset"]), current(visible(group["method"])), int(group["seed"]))
                     right, rows = counts[entry]
                     counts[entry] = right + group["right_sum"], rows + group["right_count"]
     except (pa.ArrowException, OSError) as error:
@@ -318,7 +318,7 @@ def _gather(entries: Mapping[Entry, float], split: str) -> Scores:
     scores = Scores(cells, split)
     uneven = [text for dataset in scores.datasets if (text := _describe_uneven(scores, dataset))]
     if uneven:
-        warnings.warn(f"cells of one dataset have different seeds: {_some(uneven, mark=' | ')}", stacklevel=3)
+        warnings.warn(f"cells of one dataset have different seeds: {listed(uneven, mark=' | ')}", stacklevel=3)
     return scores
 
 
@@ -328,11 +328,5 @@ def _describe_uneven(scores: Scores, dataset: str) -> str:
     for (name, method), seeds in scores.cells.items():
         if name == dataset:
             methods[tuple(seeds)].append(method)
-    parts = [f"{_some(names)} (seeds {_some(map(str, seeds), 10)})" for seeds, names in methods.items()]
-    return f"{dataset}: {_some(parts, mark='; ')}" if len(parts) > 1 else ""
-
-
-def _some(texts: Iterable[str], limit: int = 5, mark: str = ", ") -> str:
-    texts = list(texts)
-    more = f"{mark}and {len(texts) - limit} more" if len(texts) > limit else ""
-    return mark.join(texts[:limit]) + more
+    parts = [f"{listed(names)} (seeds {listed(map(str, seeds), 10)})" for seeds, names in methods.items()]
+    return f"{dataset}: {listed(parts, mark='; ')}" if len(parts) > 1 else ""

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from candidly import __version__, metrics, store
 from candidly.bench.collect import FORMAT
 from candidly.bench.datasets import find_net, fingerprint
+from candidly.bench.names import stored
 from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.data.dataset import Dataset
@@ -90,8 +91,9 @@ class Run:
         for name in spec.combinations():
             method, cleaner = spec.parts(name)
             parts = {"method": describe(method), "cleaner": _settings(cleaner)}
-            config = shared | parts | {"name": name, "code": [_code(part) for part in (method, cleaner)]}
-            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{name[:60]}".lower()).strip("-")
+            kept = stored(name)
+            config = shared | parts | {"name": kept, "code": [_code(part) for part in (method, cleaner)]}
+            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{kept[:60]}".lower()).strip("-")
             runs.append(cls(source, name, config, out / f"{slug}-{store.digest(config)}"))
         return runs
 
@@ -99,6 +101,11 @@ class Run:
     def title(self) -> str:
         """Dataset and method."""
         return f"{self.config['dataset']['name']} {self.method}"
+
+    @property
+    def content(self) -> str:
+        """Hash of what the dataset holds."""
+        return str(self.config["dataset"]["content"])
 
     @property
     def done(self) -> bool:
@@ -221,7 +228,8 @@ def _score(
             add("train_accuracy", np.mean(best[train] == dataset.y[train]))
             add("pruning_error", metrics.pruning_error(before, after, torch.from_numpy(dataset.y[train])))
         add("pruning_coverage", metrics.pruning_coverage(before, after))
-        add("test_covering_rate", np.mean(dataset.S[test, best[test]]))
+        covered = metrics.contains(torch.from_numpy(dataset.S[test]), torch.from_numpy(best[test]))
+        add("test_covering_rate", covered.double().mean())
     if "estimated_lost" in model.history:  # beside the pruning error, its estimate
         scores["estimated_lost"] = model.history["estimated_lost"][-1].tolist()
     return scores

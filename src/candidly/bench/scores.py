@@ -1,34 +1,21 @@
 """Accuracies of methods on datasets, one per seed."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["Cell", "Scores", "plain"]
+from candidly.bench import names
+from candidly.messages import visible
+
+__all__ = ["Cell", "Scores"]
 
 Cell = tuple[str, str]
 
 # The order of tables; other names follow alphabetically.
 _METHODS = ("proden", "rc", "cc", "cavl", "pop", "valen", "crosel")
-_CLEANERS = ("", "conf", "clsp", "revocable", "algorithm1", "random")
-
-# Besides ASCII's and Latin-1's control characters: line separators, bidirectional controls and lone surrogates, which
-# start lines, reorder text and cannot be encoded.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-
-
-def plain(text: str) -> str:
-    r"""Replace control, bidirectional and unencodable characters by spaces.
-
-    Examples
-    --------
-    >>> plain("lost\x1b[31m\n")
-    'lost [31m '
-    """
-    return _CONTROL.sub(" ", text)
+_CLEANERS = ("", "conf", "clsp", "conformal", "algorithm1", "random")
 
 
 @dataclass(frozen=True)
@@ -46,7 +33,7 @@ class Scores:
     Raises
     ------
     ValueError
-        If a cell has no seed, an accuracy is no share, or two names differ by control characters only.
+        If a cell has no seed, an accuracy is no share, or two names are the same once they are made printable.
 
     Examples
     --------
@@ -62,10 +49,14 @@ class Scores:
 
     def __post_init__(self) -> None:
         cells: dict[Cell, Mapping[int, float]] = {}
-        for names, seeds in self.cells.items():
-            cell = (plain(names[0]), plain(names[1]))
+        for (dataset, method), seeds in self.cells.items():
+            cell = (visible(dataset), visible(method))
             if cell in cells or not seeds:
-                wrong = "occurs twice once control characters are replaced" if cell in cells else "has no seeds"
+                wrong = (
+                    "occurs twice once characters that are not printable are escaped"
+                    if cell in cells
+                    else "has no seeds"
+                )
                 raise ValueError(f"the cell {cell} {wrong}; rename it or leave it out")
             for seed, accuracy in seeds.items():
                 check_share(accuracy, f"the cell {cell}, seed {seed}")
@@ -86,7 +77,7 @@ class Scores:
     @property
     def base_methods(self) -> tuple[str, ...]:
         """Names of the methods that use no cleaner."""
-        return tuple(method for method in self.methods if not _split_name(method)[0])
+        return tuple(method for method in self.methods if not names.split(method)[0])
 
     def mean(self, dataset: str, method: str) -> float:
         """Mean accuracy over the seeds of a cell.
@@ -106,17 +97,10 @@ class Scores:
 
 def _place(method: str) -> tuple[int, str, int, str, str, str]:
     """Key that sorts methods: by cleaner, then by base method, then by suffix."""
-    cleaner, base, suffix = _split_name(method)
+    cleaner, base, suffix = names.split(method)
     first = _CLEANERS.index(cleaner) if cleaner in _CLEANERS else len(_CLEANERS)
     second = _METHODS.index(base) if base in _METHODS else len(_METHODS)
     return first, cleaner, second, base, suffix, method
-
-
-def _split_name(method: str) -> tuple[str, str, str]:
-    """Split "conf+proden (no correction)" into cleaner, base method and suffix; the first and last may be empty."""
-    name, _, suffix = method.partition("(") if method.endswith(")") else (method, "", "")
-    cleaner, _, base = name.rstrip().rpartition("+")
-    return cleaner, base, suffix
 
 
 def check_share(value: Any, where: str) -> float:

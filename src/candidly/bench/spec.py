@@ -15,19 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from candidly import cleaning
-from candidly.cleaning import Cleaner, Clsp, Conformal, Random
+from candidly.bench.names import RENAMED, current, join, split
+from candidly.cleaning import CLEANERS, Cleaner
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.recipe import RECIPES, Recipe, find_recipe
+from candidly.messages import warn
 from candidly.methods import METHODS, Method
 
-CLEANERS: dict[str, Cleaner] = {
-    "conf": Conformal.published(),
-    "conf (no correction)": Conformal.published(correction=False),
-    "clsp": Clsp(),
-    "revocable": Conformal(),
-    "algorithm1": Conformal.algorithm1(),
-    "random": Random(Conformal()),
-}
 _KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, **cleaning.KINDS}
 _NAME = re.compile(r"[a-z0-9._+-]+")
 
@@ -78,6 +72,7 @@ class Spec:
     def __post_init__(self) -> None:
         for name in ("datasets", "methods", "cleaners"):
             object.__setattr__(self, name, _names(name, getattr(self, name)))
+        self._rename_cleaners()
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
         object.__setattr__(self, "recipe", find_recipe(self.recipe))
         if isinstance(self.inits, bool) or not isinstance(self.inits, int) or self.inits < 1:
@@ -93,36 +88,43 @@ class Spec:
                 raise ValueError(f"own[{name!r}] is {part!r}; pass an instance of a method or a cleaner")
             if not _NAME.fullmatch(name) or "+" in name:
                 raise ValueError(f"{name!r} cannot name a method or cleaner; use a-z, 0-9, dots, '_' and '-'")
-            if name in (*METHODS, *CLEANERS, "none"):
+            if name in (*METHODS, *CLEANERS, *RENAMED, "none"):
                 raise ValueError(f"own[{name!r}] has the name of a known one; give it another name")
         for cleaner in self.cleaners:
-            self.parts(_join(cleaner, next(iter(METHODS))))
+            self.parts(join(cleaner, next(iter(METHODS))))
         for name in self.combinations():
             self.parts(name)
 
+    def _rename_cleaners(self) -> None:
+        """Replace cleaner names of version 0.1 by the present ones, with a warning."""
+        methods = {name: current(name) for name in self.methods}
+        cleaners = {name: RENAMED.get(name, name) for name in self.cleaners}
+        renamed = [f"{new!r} instead of {old!r}" for old, new in (methods | cleaners).items() if old != new]
+        if renamed:
+            warn(FutureWarning(f"a cleaner was renamed; write {', '.join(renamed)}, which will stop working"))
+        object.__setattr__(self, "methods", tuple(dict.fromkeys(methods.values())))
+        object.__setattr__(self, "cleaners", tuple(dict.fromkeys(cleaners.values())))
+
     def combinations(self) -> tuple[str, ...]:
         """Return the names of all methods with their cleaners."""
-        expanded = (name if "+" in name else _join(cleaner, name) for name in self.methods for cleaner in self.cleaners)
+        expanded = (name if "+" in name else join(cleaner, name) for name in self.methods for cleaner in self.cleaners)
         return tuple(dict.fromkeys(expanded))
 
     def parts(self, name: str) -> tuple[Method, Cleaner | None]:
         """Return the method and the cleaner that a name stands for; a suffix in parentheses belongs to the cleaner."""
-        match = re.fullmatch(r"(?:([^+]+)\+)?([^+ ]+)( \([^()]+\))?", name)
-        before, base, suffix = match.groups(default="") if match else ("", name, "")
+        before, base, suffix = split(name)
+        wanted = f"{before} {suffix}".strip()
         methods = {known: kind() for known, kind in METHODS.items()}
         methods |= {own: part for own, part in self.own.items() if isinstance(part, Method)}
-        cleaners = CLEANERS | {own: part for own, part in self.own.items() if isinstance(part, Cleaner)}
+        cleaners = {known: make() for known, make in CLEANERS.items()}
+        cleaners |= {own: part for own, part in self.own.items() if isinstance(part, Cleaner)}
         if base not in methods:
             raise ValueError(f"unknown method {name!r}; known are {', '.join(methods)}, each also as cleaner+method")
-        if before + suffix and before + suffix not in cleaners:
-            raise ValueError(f"unknown cleaner {before + suffix!r} in {name!r}; known are {', '.join(cleaners)}")
-        return methods[base], cleaners[before + suffix] if before else None
-
-
-def _join(cleaner: str, method: str) -> str:
-    """Name a method with a cleaner, whose suffix in parentheses goes last."""
-    name, space, suffix = cleaner.partition(" ")
-    return method if cleaner == "none" else f"{name}+{method}{space}{suffix}"
+        if wanted and wanted not in cleaners:
+            raise ValueError(f"unknown cleaner {wanted!r} in {name!r}; known are {', '.join(cleaners)}")
+        if wanted and name != join(wanted, base):
+            raise ValueError(f"unknown method {name!r}; write {join(wanted, base)!r}")
+        return methods[base], cleaners[wanted] if wanted else None
 
 
 def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:

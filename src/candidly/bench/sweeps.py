@@ -1,6 +1,5 @@
 """All runs of an experiment: what is done is skipped, what fails is kept for reading, the rest goes on."""
 
-import json
 import os
 import platform
 import sys
@@ -20,6 +19,7 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm import tqdm
 
+from candidly import store
 from candidly.bench import datasets as sets
 from candidly.bench.lock import locked
 from candidly.bench.run import Run, execute, fail, one_line
@@ -28,6 +28,7 @@ from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more gain nothing
+_HELD_BYTES = 2**30  # of datasets that are kept in memory until their runs train
 
 
 @dataclass(frozen=True)
@@ -98,20 +99,34 @@ def sweep(
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; train at least 1 run at a time")
     folder, device = Path(out), str(find_device(device))
-    on_cuda = device.startswith("cuda")
     folder.mkdir(parents=True, exist_ok=True)
     shown = sys.stderr.isatty() if progress is None else progress
-    runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
-    skipped = tuple(run.folder for run in runs if run.done)
-    waiting = [run for run in runs if not run.done and (retry_failed or not run.failed)]
-    failed |= {run.title: _failure(run) for run in runs if run.failed and not run.done and run not in waiting}
-    done, before = [], time.perf_counter()
-    wished = jobs or (_STREAMS if on_cuda and not colour else 1)
-    at_once = min(wished, max(1, len(waiting)))
-    shared = {"spec": spec, "out": folder, "root": root, "device": device, "jobs": at_once, "shown": shown}
-    outcomes = _in_threads(waiting, shared) if on_cuda and at_once > 1 else _in_processes(waiting, shared)
+    try:
+        runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
+        skipped = tuple(run.folder for run in runs if run.done)
+        waiting = [run for run in runs if not run.done and (retry_failed or not run.failed)]
+        failed |= {run.title: _failure(run) for run in runs if run.failed and not run.done and run not in waiting}
+        wished = jobs or (_STREAMS if device.startswith("cuda") and not colour else 1)
+        shared = {"spec": spec, "out": folder, "root": root, "device": device, "shown": shown}
+        done, reasons = _train(waiting, shared, min(wished, max(1, len(waiting))))
+        return Outcome(done, skipped, failed | reasons)
+    finally:
+        _release()
+
+
+def _train(waiting: list[Run], shared: dict[str, Any], jobs: int) -> tuple[tuple[Path, ...], dict[str, str]]:
+    """Train runs, with `jobs` of them at a time; return the folders of those that are done and why others failed."""
+    if jobs == 1 or not shared["device"].startswith("cuda"):
+        if jobs > 1:  # worker processes load their datasets themselves
+            _release()
+        outcomes = _in_processes(waiting, shared | {"jobs": jobs})
+    else:
+        outcomes = _in_threads(waiting, shared | {"jobs": jobs})
+    done: list[Path] = []
+    failed: dict[str, str] = {}
+    start, shown = time.perf_counter(), shared["shown"]
     bar = tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty()))
-    with closing(outcomes), bar:  # whatever happens here stops the workers
+    with closing(outcomes), bar:  # an error or an interrupt stops the workers
         for number, (run, reason) in enumerate(outcomes, 1):
             bar.update()
             if reason:
@@ -119,10 +134,10 @@ def sweep(
             else:
                 done.append(run.folder)
             if shown:
-                left = (time.perf_counter() - before) / number * (len(waiting) - number)
+                left = (time.perf_counter() - start) / number * (len(waiting) - number)
                 result = f" failed: {reason}" if reason else f": {_result(run)}"
                 tqdm.write(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
-    return Outcome(tuple(done), skipped, failed)
+    return tuple(done), failed
 
 
 def _resolve(
@@ -130,7 +145,8 @@ def _resolve(
 ) -> tuple[list[Run], dict[str, str], bool]:
     """Return all runs, why datasets could not be loaded, and whether any has colour images.
 
-    Candidate sets are made here, before any run trains.
+    Candidate sets are made here, before any run trains. Datasets that will be trained on are kept in memory, as far as
+    `_HELD_BYTES` allows, so that runs in this process need not load and hash them again.
     """
     runs: list[Run] = []
     colour = False
@@ -148,8 +164,13 @@ def _resolve(
             failed[source] = str(error)
         else:
             names[dataset.name] = source
-            runs += Run.all_of(spec, dataset, source, out)
+            found = Run.all_of(spec, dataset, source, out)
+            runs += found
             colour |= dataset.X.ndim == 4
+            with _holding:
+                size = sum(_num_bytes(one) for one in (*_held.values(), dataset))
+                if size <= _HELD_BYTES and not all(run.done for run in found):
+                    _held[found[0].content] = dataset
     return runs, failed, colour
 
 
@@ -212,20 +233,31 @@ def _attempt(
     return run, None
 
 
-_held: dict[str, Dataset] = {}  # the last dataset, by its content: the runs of one come one after the other
+_held: dict[str, Dataset] = {}  # datasets in this process's memory, by the hash of their content
 _holding = threading.Lock()
 
 
 def _dataset(run: Run, out: Path, root: str | None, device: str) -> Dataset:
-    content = run.config["dataset"]["content"]
+    """Return a run's dataset: from memory, or loaded again, in place of the others; the runs of one come in a row."""
     with _holding:
-        if content not in _held:
+        if run.content not in _held:
             _held.clear()
             dataset = sets.load(run.source, out / "candidates", root, False, device)
-            if sets.fingerprint(dataset) != content:
+            if sets.fingerprint(dataset) != run.content:
                 raise OSError(f"{run.source} changed while the sweep ran; call it again")
-            _held[content] = dataset
-        return _held[content]
+            _held[run.content] = dataset
+        return _held[run.content]
+
+
+def _release() -> None:
+    """Forget the datasets in memory: the next sweep reads them anew, because files may have changed."""
+    with _holding:
+        _held.clear()
+
+
+def _num_bytes(dataset: Dataset) -> int:
+    arrays = (dataset.X, dataset.S, dataset.y)
+    return sum(array.nbytes for array in arrays if array is not None)
 
 
 _parents: set[tuple[str, int]] = set()  # which this process watches
@@ -255,7 +287,7 @@ def _failure(run: Run) -> str:
 
 
 def _result(run: Run) -> str:
-    summary = json.loads((run.folder / "summary.json").read_text(encoding="utf-8"))
+    summary = store.read_json(run.folder / "summary.json")
     accuracy = summary["metrics"].get("test_accuracy")
     score = f"test accuracy {100 * np.mean(accuracy):.2f}" if accuracy else "no true labels"
     return f"{score} ({_duration(summary['seconds'])})"

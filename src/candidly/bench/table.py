@@ -9,13 +9,14 @@ import math
 import os
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from candidly.bench.scores import Scores, plain
+from candidly import store
+from candidly.bench.scores import Scores
 from candidly.bench.statistics import LEVEL, Comparison, Ranks, compare, ranks, wins_ties_losses
+from candidly.messages import neutralise, visible, width
 
 __all__ = ["BEGIN", "END", "insert", "render"]
 
@@ -79,7 +80,7 @@ def render(scores: Scores, style: str = "text", against: Scores | None = None, t
     if style not in STYLES:
         raise ValueError(f"style is {style!r}; pass one of {', '.join((*STYLES, 'csv'))}")
     write, found = STYLES[style], ranks(scores)
-    parts = [] if title is None else [write.heading(plain(title).strip())]
+    parts = [] if title is None else [write.heading(visible(title).strip())]
     parts += [
         write.grid(_main(scores, found)),
         write.notes([*_describe(scores, write), *_describe_ranks(found, scores)]),
@@ -121,8 +122,6 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     end
     <BLANKLINE>
     """
-    from candidly import store  # here, because it imports torch
-
     page = Path(page).resolve()  # a link stays one
     old = page.read_bytes()
     places = []
@@ -173,8 +172,9 @@ def _describe(scores: Scores, style: Style) -> list[str]:
     seeds = f"{sizes[0]} seed{'s' * (sizes[0] != 1)}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]} seeds"
     several = sizes[-1] > 1
     missing = len(scores.cells) < len(scores.datasets) * len(scores.methods)
+    spread = " ± standard deviation" * several
     notes = [
-        f"{plain(scores.split).capitalize()} accuracy in percent: mean{' ± standard deviation' * several} over {seeds} "
+        f"{visible(scores.split).capitalize()} accuracy in percent: mean{spread} over {seeds} "
         f"per cell; a seed's accuracy is the mean over its initialisations. {style.legend}"
         + f" A missing cell is shown as {MISSING}."
         * missing
@@ -268,7 +268,7 @@ def _render_csv(scores: Scores, against: Scores | None) -> str:
     writer.writerow(header + (["published", "difference", "p", "p_holm"] if published is not None else []))
     for cell, seeds in scores.cells.items():
         numbers = [_digits(100 * scores.mean(*cell)), _digits(100 * scores.spread(*cell)), int(cell in best)]
-        row = [*map(_defuse, cell), len(seeds), *numbers, *records[cell[1]], _digits(average.get(cell[1], math.nan))]
+        row = [*map(neutralise, cell), len(seeds), *numbers, *records[cell[1]], _digits(average.get(cell[1], math.nan))]
         if published is not None:
             other = published.get(cell)
             facts = (100 * other.theirs, 100 * other.difference, other.p, other.p_holm) if other else (math.nan,) * 4
@@ -279,11 +279,6 @@ def _render_csv(scores: Scores, against: Scores | None) -> str:
 
 def _digits(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6g}"
-
-
-def _defuse(text: str) -> str:
-    """Keep spreadsheets from taking text for a formula."""
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def _escape_markdown(text: str) -> str:
@@ -315,8 +310,8 @@ def _lines(grid: Grid, escape: Callable[[str], str], best: str, other: str = "{}
 def _write_text(grid: Grid) -> str:
     """Align the columns; where a line would be too long, start another block with the first column again."""
     lines = _lines(grid, str, "{}*", "{} ")
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * columns for columns in widths])
     blocks: list[list[int]] = []
     for j in range(1, len(widths)):
         if not blocks or sum(widths[k] + 2 for k in blocks[-1]) + widths[j] > WIDTH:
@@ -326,15 +321,9 @@ def _write_text(grid: Grid) -> str:
 
 
 def _align(line: list[str], widths: list[int], columns: list[int]) -> str:
-    padding = [" " * (widths[j] - _width(line[j])) for j in columns]
+    padding = [" " * (widths[j] - width(line[j])) for j in columns]
     texts = [space + line[j] if j else line[j] + space for j, space in zip(columns, padding, strict=True)]
     return "  ".join(texts).rstrip()
-
-
-def _width(text: str) -> int:
-    """Columns that a terminal takes for a text."""
-    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
-    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
 def _write_markdown(grid: Grid) -> str:
