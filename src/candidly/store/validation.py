@@ -6,7 +6,7 @@ Checks of lists and of records are made of the checks of their parts.
 
 import reprlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 Check = Callable[[Any, str], None]
@@ -23,6 +23,16 @@ def require(good: bool, what: str, found: Any) -> None:
 def text(value: Any, what: str) -> None:
     """Check that a value is text of bearable length."""
     require(type(value) is str and len(value) <= _LONGEST, what, value)
+
+
+def any_text(value: Any, what: str) -> None:
+    """Check that a value is text of any length."""
+    require(type(value) is str, what, value)
+
+
+def one_of(texts: Collection[str]) -> Check:
+    """Return the check that a value is one of these texts."""
+    return lambda value, what: require(type(value) is str and value in texts, what, value)
 
 
 def number(value: Any, what: str) -> None:
