@@ -61,7 +61,7 @@ def read_source(
 
 def read(table: str, candidates: str, reading: Reading) -> Labelled:
     """Read a table with candidates."""
-    return labelled.read(table, _schema(candidates, reading), classes=_read_classes(reading.classes))
+    return labelled.read_labelled(table, _schema(candidates, reading), classes=_read_classes(reading.classes))
 
 
 def _schema(candidates: str | None, reading: Reading) -> Schema:
