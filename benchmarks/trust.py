@@ -27,7 +27,7 @@ from benchmarks import synthetic, trust_page
 from candidly import PartialLabelClassifier, conformal, metrics, store
 from candidly.bench import datasets as sets
 from candidly.cleaning import Clsp, Conformal, budget
-from candidly.cleaning.budget import ALONE, CAUTION, Budget
+from candidly.cleaning.budget import EXCESS_AS_ERROR, SEPARATE_FRACTION, Budget
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.problem import Problem
@@ -271,7 +271,12 @@ def main() -> None:
     results = json.loads(given.out.read_text()) if given.out.exists() else {}
 
     def save(found: dict[str, Any]) -> None:
-        results[given.part] = {"caution": CAUTION, "alone": ALONE, "device": given.device, **_rounded(found)}
+        results[given.part] = {
+            "caution": EXCESS_AS_ERROR,
+            "alone": SEPARATE_FRACTION,
+            "device": given.device,
+            **_rounded(found),
+        }
         text = json.dumps(results, separators=(",", ":")).replace("},{", "},\n{")
         store.replace(given.out, f"{text}\n".encode())
 

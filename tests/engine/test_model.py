@@ -622,8 +622,8 @@ def test_predict_works_in_blocks(numbers, monkeypatch):
     model, X = train(net="mlp"), problem().X
     whole, sizes = model.predict(X), []
     plain = Proden.predict
-    monkeypatch.setattr(batches, "_SWEEP_NUMBERS", {"cpu": numbers})
-    monkeypatch.setattr(batches, "_LAYER", 2 * D)
+    monkeypatch.setattr(batches, "_BLOCK_NUMBERS", {"cpu": numbers})
+    monkeypatch.setattr(batches, "_LAYER_WIDTH", 2 * D)
     monkeypatch.setattr(Proden, "predict", lambda self, x: sizes.append(x.shape[1]) or plain(self, x))
     assert torch.allclose(model.predict(X), whole, atol=1e-6)
     assert sum(sizes) == N

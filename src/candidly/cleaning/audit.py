@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from candidly import conformal, metrics
-from candidly.cleaning.budget import NORMAL, Budget, Estimate, count_together, estimate_lost
+from candidly.cleaning.budget import NORMAL_90, Budget, Estimate, count_together, estimate_lost
 
 __all__ = ["ALPHAS", "Audit", "Doubt", "Level", "Pair", "audit"]
 
@@ -168,7 +168,7 @@ def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
         for share, fit in zip(shares.tolist(), fits, strict=True):
             fit += inside.lerp(chance, share).clamp_min_(1e-300).log_().sum(-1).cpu()
     profile = fits.amax(1)
-    within = shares[profile >= profile.max() - NORMAL**2 / 2]
+    within = shares[profile >= profile.max() - NORMAL_90**2 / 2]
     best = shares[profile >= profile.max() - 1e-6]  # of those that fit alike, as where all classes are candidates
     return Estimate(float(best[0]), float(within[0]), float(within[-1]))
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.votes import Votes
-from candidly.cleaning.budget import FEW
+from candidly.cleaning.budget import MIN_ROWS
 from candidly.estimator.evaluation import Evaluation
 from candidly.messages import cut, visible
 from candidly.report.facts import AuditFacts, Findings, LevelFacts
@@ -30,7 +30,7 @@ def describe_findings(findings: Findings, places: Mapping[str, str | Path | None
     if findings.cost is not None:
         lines.append(_describe_cost(findings.cost))
     elif findings.audit is None:
-        lines.append(f"no candidate was removed: that needs {FEW} rows that are held out")
+        lines.append(f"no candidate was removed: that needs {MIN_ROWS} rows that are held out")
     truth = findings.truth
     if truth is not None:
         shares = {"accuracy": truth["accuracy"], "true labels kept": truth["true_kept"]}

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from candidly.cleaning.audit import ALPHAS
-from candidly.cleaning.budget import FEW
+from candidly.cleaning.budget import MIN_ROWS
 from candidly.cli.checks import check_folder, check_folds, check_id, check_page, check_source, check_table
 from candidly.cli.options import Reading, Telling, Training, Voting
 from candidly.cli.output import describe_audit, describe_findings, describe_votes
@@ -91,8 +91,8 @@ def audit(
         check_page(report)
         levels = _read_levels(alphas)
         rows, votes = read_source(table, candidates, voting, reading)
-        if len(rows.candidates) < FEW:
-            raise ValueError(f"{rows.title} has {len(rows.candidates)} rows; an audit needs {FEW}, add rows")
+        if len(rows.candidates) < MIN_ROWS:
+            raise ValueError(f"{rows.title} has {len(rows.candidates)} rows; an audit needs {MIN_ROWS}, add rows")
         findings = _find(_train(rows, training, telling), rows, levels)
         write_page(findings, report)
     lines, facts = describe_audit(findings, report)

@@ -19,7 +19,7 @@ from candidly import conformal
 from candidly.candidates import Candidates
 from candidly.cleaning import Cleaner
 from candidly.cleaning.audit import ALPHAS, Audit, audit
-from candidly.cleaning.budget import FEW, Budget
+from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, check_share, read_levels
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
@@ -214,7 +214,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         p = crossfit.out_of_fold(self.model_, X, plan, bool(self.verbose))
         tested, sets = torch.from_numpy(plan.tested()), torch.from_numpy(S.matrix.copy())
         log_p, kept = conformal.log(p), sets.clone()
-        self.budget_ = Budget.of(log_p[tested], sets[tested]) if len(tested) >= FEW else None
+        self.budget_ = Budget.of(log_p[tested], sets[tested]) if len(tested) >= MIN_ROWS else None
         if self.budget_ is not None:
             kept[tested] = self.budget_.keep(log_p[tested], sets[tested], float(self.alpha))
         T = 1.0 if self.budget_ is None else self.budget_.cautious
@@ -363,7 +363,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         levels, tested, original = read_levels(alphas), self._tested, self._original
         if self.budget_ is None:
             raise ValueError(
-                f"an audit needs {FEW} held-out rows and there are {len(tested)}; add rows, and set folds=5"
+                f"an audit needs {MIN_ROWS} held-out rows and there are {len(tested)}; add rows, and set folds=5"
             )
         S = torch.from_numpy(original.matrix.copy())[tested]
         labels = None if y_true is None else targets.number(y_true, original.classes, len(original))[0]

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from candidly import __version__
 from candidly.candidates import Candidates
 from candidly.cleaning.audit import ALPHAS
-from candidly.cleaning.budget import FEW
+from candidly.cleaning.budget import MIN_ROWS
 from candidly.engine.description import describe
 from candidly.estimator import targets
 from candidly.report.facts import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, Findings, Truth
@@ -112,7 +112,7 @@ def _words(estimator: Any, S: Candidates, kept: Candidates) -> list[str]:
     else:
         words.append("No rows were held out, so no candidate was removed.")
     if held_out and estimator.budget_ is None:
-        words.append(f"They are too few to judge by, fewer than {FEW}, so no candidate was removed.")
+        words.append(f"They are too few to judge by, fewer than {MIN_ROWS}, so no candidate was removed.")
     elif held_out:
         words.append(
             "The least likely candidates of each class were removed, as many as may cost "
