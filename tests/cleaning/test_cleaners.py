@@ -173,7 +173,7 @@ def test_the_permanent_rule_only_ever_removes_and_only_from_training_rows(seed, 
     for old, new in itertools.pairwise(before):
         assert not (new & ~old).any()
         assert new.any(-1).all()
-    others = ~cleaner.problem.members
+    others = ~cleaner.problem.training_mask
     assert torch.equal(before[-1][others], problem.sets[others])
 
 
@@ -417,7 +417,7 @@ def test_a_run_stops_for_good_and_alone(calibration):
     cleaner = Conformal(rule="permanent", level="fixed", calibration=calibration, warmup=1, stop=0.2)
     facts = prune_twice(cleaner, [UNSURE, SURE], [SURE, SURE])
     assert cleaner.stopped.tolist() == [True, False]
-    members = cleaner.problem.members
+    members = cleaner.problem.training_mask
     assert cleaner.pruned[0].sum(-1).unique().tolist() == [2]  # although removing would cost little by now
     assert cleaner.pruned[1][members[1]].sum(-1).unique().tolist() == [1]
     assert facts[1]["threshold"] == facts[2]["threshold"] == pytest.approx([0, 0.88])

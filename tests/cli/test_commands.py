@@ -267,7 +267,7 @@ def test_a_label_that_is_no_class_is_not_scored(place, capsys):
     labels = ["yak", None, *TABLE["label"].to_pylist()[2:]]
     files.write(TABLE.set_column(4, "label", pa.array(labels)), "some.csv")
     printed = run(capsys, "clean", "some.csv", *ROLES, "--out", "new.csv", *TINY)
-    assert "1 labels in column 'label' are no class, such as 'yak' in row 0; these rows are not scored" in printed.err
+    assert "1 labels in column 'label' are not classes, such as 'yak' in row 0; these rows are not" in printed.err
     assert "of 38 rows with a known label" in printed.out
     assert files.read("new.csv")["true"].to_pylist() == labels
 

@@ -132,7 +132,7 @@ def test_rejects_unknown_names():
         load("lots")
     with pytest.raises(ValueError, match="did you mean 'mnist'"):
         load("MNIST")
-    with pytest.raises(ValueError, match=r"'qqq'; known are .*files of your own \(.mat, .npz, .parquet, .csv, .csv.gz"):
+    with pytest.raises(ValueError, match=r"'qqq'; known are .*files of your own \(.mat, .npz, .csv, .csv.gz"):
         load("qqq")
     with pytest.raises(ValueError, match="name is 3; pass the name of a dataset or the path"):
         load(3)

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from candidly.tables import class_columns, files
-from candidly.tables.labelled import Ballot, column_texts, read, read_votes
+from candidly.tables.labelled import VoteColumns, column_texts, read, read_votes
 from candidly.tables.schema import Schema
 
 ROWS = {"id": ["a", "b", "c"], "size": [1, 2, 3], "tags": ["x|y", "y", "z|x"], "truth": ["x", "y", None]}
@@ -68,7 +68,7 @@ def test_an_index_is_left_out(tmp_path, name):
 @pytest.mark.parametrize("kind", [pa.time32("s"), pa.binary(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())])])
 def test_types_that_are_no_features(tmp_path, kind):
     path = put(tmp_path, ROWS | {"strange": pa.nulls(3, kind)})
-    with pytest.raises(ValueError, match=r"column 'strange' has type .*; convert it to numbers or text, or drop it"):
+    with pytest.raises(ValueError, match=r"column 'strange' has type .*; convert it to numbers or text, or leave it"):
         read(path, Schema("tags"))
     assert read(path, Schema("tags", drop=["strange"])).features.num_columns == 3
 
@@ -92,7 +92,8 @@ VOTES = {"task": ["b", "a", "b", "a", "c"], "worker": ["v", "v", "w", "w", "v"],
 
 def test_votes_follow_the_features(tmp_path):
     votes = put(tmp_path, VOTES, "v.csv")
-    rows, counted = read_votes(votes, Ballot(), put(tmp_path, ROWS), Schema(id="id", labels="truth", drop=["tags"]))
+    schema = Schema(id="id", labels="truth", drop=["tags"])
+    rows, counted = read_votes(votes, VoteColumns(), put(tmp_path, ROWS), schema)
     assert rows.ids == ["a", "b", "c"]
     assert rows.candidates.decode() == [("x", "z"), ("y",), ("x",)]
     assert rows.weights.tolist() == [[0.5, 0, 0.5], [0, 1, 0], [1, 0, 0]]
@@ -103,7 +104,7 @@ def test_votes_follow_the_features(tmp_path):
 def test_tasks_are_found_by_their_text(tmp_path):
     votes = put(tmp_path, VOTES | {"task": [2.0, 1.0, 2.0, 1.0, 3.0], "label": [1, 2, 1, 2, 3]}, "v.parquet")
     features = put(tmp_path, {"task": ["1", "2", "3"], "size": [1, 2, 3]}, "f.csv")
-    rows, _ = read_votes(votes, Ballot(), features, Schema())
+    rows, _ = read_votes(votes, VoteColumns(), features, Schema())
     assert rows.candidates.decode() == [("2",), ("1",), ("3",)]
     assert rows.schema.id == "task"
 
@@ -111,14 +112,14 @@ def test_tasks_are_found_by_their_text(tmp_path):
 def test_rows_without_votes_are_left_out(tmp_path):
     votes = put(tmp_path, {name: values[:4] for name, values in VOTES.items()}, "v.csv")
     with pytest.warns(UserWarning, match="left out 1 of 3 rows that have no votes, such as 'c'"):
-        rows, _ = read_votes(votes, Ballot(), put(tmp_path, ROWS), Schema(id="id", drop=["tags", "truth"]))
+        rows, _ = read_votes(votes, VoteColumns(), put(tmp_path, ROWS), Schema(id="id", drop=["tags", "truth"]))
     assert rows.ids == ["a", "b"]
     assert rows.features.to_pydict() == {"size": [1, 2]}
 
 
 def test_annotators_are_no_features(tmp_path):
     path = put(tmp_path, ROWS | {"v": ["x", "y", "x"], "w": ["z", "y", None]})
-    rows, _ = read_votes(path, Ballot("id", annotators=["v", "w"]), path, Schema(drop=["tags", "truth"]))
+    rows, _ = read_votes(path, VoteColumns("id", annotators=["v", "w"]), path, Schema(drop=["tags", "truth"]))
     assert rows.features.column_names == ["size"]
     assert rows.candidates.decode() == [("x", "z"), ("y",), ("x",)]
 
@@ -126,10 +127,10 @@ def test_annotators_are_no_features(tmp_path):
 def test_thresholds_and_classes_of_votes(tmp_path):
     votes, features = put(tmp_path, VOTES, "v.csv"), put(tmp_path, ROWS)
     roles = Schema(id="id", drop=["tags", "truth"])
-    rows, _ = read_votes(votes, Ballot(), features, roles, classes=["z", "y", "x", "w"])
+    rows, _ = read_votes(votes, VoteColumns(), features, roles, classes=["z", "y", "x", "w"])
     assert rows.candidates.classes == ("z", "y", "x", "w")
     with pytest.warns(UserWarning, match="2 tasks have no label with min_votes=2"):
-        read_votes(votes, Ballot(), features, roles, min_votes=2)
+        read_votes(votes, VoteColumns(), features, roles, min_votes=2)
 
 
 def test_the_limit_of_classes(tmp_path, monkeypatch):

@@ -160,9 +160,10 @@ def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
     or twice as large, and with few rows of classes that are hard to tell apart it may see nothing.
     """
     shares = torch.arange(0, 0.501, 0.01, dtype=torch.float64)
-    temperatures = [10 ** (k / 24) for k in range(25)]
-    fits = torch.zeros(len(shares), len(temperatures), dtype=torch.float64)
-    for odds, (s,) in zip(conformal.candidate_log_odds(log_p, S, temperatures), conformal.blocks(S), strict=True):
+    fits = torch.zeros(len(shares), len(conformal.TEMPERATURES), dtype=torch.float64)
+    for odds, (s,) in zip(
+        conformal.candidate_log_odds(log_p, S, conformal.TEMPERATURES), conformal.blocks(S), strict=True
+    ):
         inside, chance = odds.sigmoid_(), s.double().mean(-1)
         for share, fit in zip(shares.tolist(), fits, strict=True):
             fit += inside.lerp(chance, share).clamp_min_(1e-300).log_().sum(-1).cpu()

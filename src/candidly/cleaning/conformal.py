@@ -16,7 +16,6 @@ from candidly.engine.contract import Batch, Cleaner, Predict
 from candidly.engine.problem import Problem, stream
 
 _ALPHA = {"off_candidate_mass": 0.0, "fixed": 0.05, "remark": 0.1}
-_TEMPERATURES = [2 ** (k / 4) for k in range(1, 17)]  # besides 1: up to 16
 _SCORES = {"best": conformal.best, "worst": conformal.worst, "mean": conformal.mean, "singletons": conformal.best}
 
 
@@ -212,12 +211,12 @@ class Conformal(Cleaner):
 
     def _prune(self, p: Tensor) -> None:
         """Remove labels for good, given all rows' p; not in runs that would, or once would, have lost too many."""
-        member = self.problem.members
+        member = self.problem.training_mask
         off = conformal.off_candidate_mass(p, self.pruned)
         self.level_r.copy_(self._level(off.masked_fill(~member, 0).sum(-1) / member.sum(-1)))
         self.limit.copy_(self._threshold(self.level_r))
         S, audit_p = _take(self.problem.sets, self.audit), _take(p, self.audit)
-        q = _temper(audit_p, S, self.audit_valid)
+        q = conformal.fit_candidate_probabilities(audit_p, S, self.audit_valid)
         if self.stop < 1:
             self.stopped |= self._lost(q, S & ~_intersect(self.shadow, audit_p, self.limit)) > self.stop
             self.limit.masked_fill_(self.stopped, -torch.inf)
@@ -232,7 +231,7 @@ class Conformal(Cleaner):
             mass = conformal.off_candidate_mass(p, S).masked_fill(~self.audit_valid, 0).sum(-1)
             level = self.base + self.slope * mass / self.audit_valid.sum(-1)
         removed = S & ~_intersect(S, p, self._threshold(level))
-        self.lost.copy_(self._lost(_temper(p, S, self.audit_valid), removed))
+        self.lost.copy_(self._lost(conformal.fit_candidate_probabilities(p, S, self.audit_valid), removed))
 
     def _lost(self, q: Tensor, removed: Tensor) -> Tensor:
         """Mean over the audited rows of the weight of their removed labels."""
@@ -272,29 +271,6 @@ class Conformal(Cleaner):
     def _threshold(self, level: Tensor) -> Tensor:
         pruned = torch.searchsorted(self.shares, level[:, None], right=True)  # so many ranks are
         return self.limits.gather(1, pruned).squeeze(1)
-
-
-def _temper(p: Tensor, S: Tensor, valid: Tensor) -> Tensor:
-    """Label weights ``q = norm_S(p^(1/T))``, with each run's T from a grid: where S is the most probable.
-
-    T is never below 1. How probable S is says nothing of errors within S, so a network is rather taken for too sure of
-    itself than the opposite; on rows that trained, T below 1 would make it surer still.
-    """
-    z = conformal.log(p)
-    z = z - z.amax(-1, keepdim=True)  # with T of at least 1, no power of e then underflows
-    inside = S.to(p.dtype)
-    T, best = torch.ones_like(z[:, 0, 0]), _log_mass(z, inside, valid)
-    for value in _TEMPERATURES:
-        found = _log_mass(z / value, inside, valid)
-        T.masked_fill_(found > best, value)
-        best = torch.maximum(best, found)
-    return (z / T[:, None, None]).masked_fill(~S, -torch.inf).softmax(-1)
-
-
-def _log_mass(z: Tensor, inside: Tensor, valid: Tensor) -> Tensor:
-    """Sum over a run's rows of ``log Σ_{j∈S} softmax(z)_j``."""
-    e = z.exp()
-    return ((e * inside).sum(-1) / e.sum(-1)).log().masked_fill(~valid, 0).sum(-1)
 
 
 def _intersect(S: Tensor, p: Tensor, limit: Tensor) -> Tensor:

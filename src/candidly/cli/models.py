@@ -19,6 +19,7 @@ from candidly.store.figures import FORMATS
 from candidly.tables import files, labelled
 from candidly.tables.class_columns import set_column
 from candidly.tables.column_encoders import Category
+from candidly.tables.schema import check_column
 
 _PREDICTED = ("predicted", "confidence", "set")
 
@@ -130,7 +131,7 @@ def _read_new(
     given = [(option, name) for option, name in named.items() if name is not None]
     found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
     for option, name in [*given, *(("--drop", name) for name in drop)]:
-        labelled.check_column(found, labelled.name_of(table), name, option)
+        check_column(found, labelled.name_of(table), name, option)
     if named.get("--labels") in used:
         raise ValueError(f"--labels is {named['--labels']!r}, which the model was trained on; name the true labels")
     left_out = {*others, *drop, *(name for _, name in given)} - set(used)

@@ -11,7 +11,7 @@ from typing import Any
 from candidly.candidates.votes import Votes
 from candidly.cli.options import Reading, Telling, Voting
 from candidly.tables import labelled
-from candidly.tables.labelled import Ballot, Labelled
+from candidly.tables.labelled import Labelled, VoteColumns
 from candidly.tables.schema import Schema
 
 
@@ -73,7 +73,7 @@ def _read_votes(voting: Voting, reading: Reading) -> tuple[Labelled, Votes]:
     annotators = None if voting.annotators is None else split(voting.annotators, "--annotators")
     return labelled.read_votes(
         str(voting.annotations),
-        Ballot(voting.task, voting.worker, voting.label, annotators),
+        VoteColumns(voting.task, voting.worker, voting.label, annotators),
         str(voting.features),
         _schema(None, reading),
         classes=_read_classes(reading.classes),

@@ -13,14 +13,17 @@ from candidly.conformal.pvalues import (
 )
 from candidly.conformal.scores import aps, best, mean, off_candidate_mass, pooled, singletons, sort_scores, worst
 from candidly.conformal.temperature import (
+    TEMPERATURES,
     blocks,
     candidate_log_odds,
     candidate_probabilities,
+    fit_candidate_probabilities,
     fit_temperature,
     log,
 )
 
 __all__ = [
+    "TEMPERATURES",
     "aps",
     "best",
     "blocks",
@@ -28,6 +31,7 @@ __all__ = [
     "candidate_probabilities",
     "cross_p_values",
     "cumulative",
+    "fit_candidate_probabilities",
     "fit_temperature",
     "log",
     "mean",

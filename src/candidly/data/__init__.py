@@ -9,9 +9,9 @@ from candidly.data.dataset import Dataset
 from candidly.data.published.catalogue import LicenceNotice
 from candidly.data.published.loading import load_published
 from candidly.data.published.registry import REGISTRY
-from candidly.data.readers.tables import SUFFIXES, read_table
+from candidly.data.readers.tables import read_table
 from candidly.data.readers.user_files import read_mat, read_npz
-from candidly.tables.files import suffix_of
+from candidly.tables.files import SUFFIXES, suffix_of
 
 __all__ = ["REGISTRY", "Dataset", "LicenceNotice", "load", "read_table"]
 

@@ -56,7 +56,7 @@ class Training:
         known = problem.y is not None
         self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
         self.sweep = Sweep(self.problem, self.method)
-        self.members = self.problem.members
+        self.training_mask = self.problem.training_mask
         self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
         self.clock, self.batch.tick = self.counters.unbind()
         self.loss = problem.new_zeros(problem.runs)
@@ -145,7 +145,7 @@ class Training:
         self.epoch, self.done, self.begun = self.epoch + 1, 0, False
 
     def _facts(self) -> dict[str, Tensor]:
-        member, kept = self.members, self.batch.kept
+        member, kept = self.training_mask, self.batch.kept
         rows = member.sum(1).double()
 
         def share(flags: Tensor) -> Tensor:

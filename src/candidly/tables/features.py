@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.messages import listed
 from candidly.tables import column_encoders as encoding
 from candidly.tables.column_encoders import KINDS, Category, Number, are_texts, is_count, require
-from candidly.tables.columns import MOST_COLUMNS, Numbers, Table, Texts, listed, parse, read, to_number
+from candidly.tables.columns import MOST_COLUMNS, Numbers, Table, Texts, parse, read, to_number
 
 _ESTIMATOR = "PartialLabelClassifier"  # scikit-learn's messages name it
 _LINES = 20  # of a description, for each kind of column
