@@ -58,7 +58,7 @@ def test_scores_cannot_be_changed():
     ("cells", "message"),
     [
         ({("d", "m"): {}}, "no seeds"),
-        ({("d", "m"): {0: 55.0}}, "55.0; give a share"),
+        ({("d", "m"): {0: 55.0}}, "55.0; it must be between 0 and 1"),
         ({("d", "m"): {0: math.nan}}, "nan"),
         ({("d", "m\n"): {0: 0.5}, ("d", r"m\n"): {0: 0.5}}, "occurs twice"),
     ],

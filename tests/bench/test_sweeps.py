@@ -2,7 +2,6 @@ import hashlib
 import json
 import linecache
 import os
-import signal
 import sys
 import threading
 import types
@@ -41,7 +40,7 @@ class Deadly(Proden):
     """Ends its process."""
 
     def step(self, batch, phase):
-        os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(9)
 
 
 @dataclass
@@ -311,7 +310,7 @@ def test_a_file_that_changes_meanwhile_is_noticed_by_workers(tmp_path, table, mo
     monkeypatch.setattr(sweeps, "_resolve", resolve_and_change)
     outcome = sweep(spec_of(path, seeds=(0,)), tmp_path / "runs", device="cpu", jobs=2)
     assert outcome.failed.keys() == {"flowers proden", "flowers conf+cc"}
-    assert all("changed while the sweep ran; call it again" in reason for reason in outcome.failed.values())
+    assert all("changed during the sweep; start the sweep again" in reason for reason in outcome.failed.values())
 
 
 def test_files_of_one_name_are_refused(tmp_path, table):

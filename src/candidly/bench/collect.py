@@ -1,8 +1,9 @@
-"""Collects accuracies from result folders.
+"""Reading accuracies from run folders, Parquet files of predictions and CSV files.
 
-A seed's accuracy comes from the `summary.json` of a finished run, as the mean over its initialisations, or from a
-Parquet file of predictions, as the share of rows that are right. Names in these files are untrusted text: any string is
-taken, with control characters replaced by spaces; escaping is left to those who render it.
+The accuracy of a seed comes from the `summary.json` of a finished run, as the mean over its initialisations, or from a
+Parquet file of predictions, as the fraction of correct rows. Names in these files are untrusted text: any string is
+accepted, and made printable; the code that writes a table escapes it for the format. Cleaners that were renamed since
+the results were made get their present name.
 """
 
 import csv
@@ -36,7 +37,7 @@ Entry = tuple[str, str, int]
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """What one file says: accuracies and, of a run, the settings that all cells of a dataset should share."""
+    """The content of one file: accuracies and, for a run, the settings that all runs on a dataset should share."""
 
     path: Path
     shares: dict[Entry, float]
@@ -44,16 +45,16 @@ class _Source:
 
 
 def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
-    """Collect the accuracies that lie under folders.
+    """Read the accuracies of all runs under some folders.
 
     Parameters
     ----------
     folders : path or iterable of paths
-        Folders, searched with all that is below them, or single files. Every `summary.json` counts, and every Parquet
-        file that does not lie beside one. A Parquet file has the columns dataset, method, seed, split, row, true and
-        predicted; rows without a true label are left out.
+        Folders, which are searched recursively, or single files. Every `summary.json` is read, and every Parquet file
+        in a folder without one. A Parquet file has the columns dataset, method, seed, split, row, true and predicted;
+        rows without a true label are ignored.
     split : str, default "test"
-        The rows to score.
+        Which rows to score.
 
     Returns
     -------
@@ -85,7 +86,7 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     """
     folders = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
     if not folders:
-        raise ValueError("no folder was given; name folders that hold runs or Parquet files of predictions")
+        raise ValueError("no folder was given; give folders with runs or Parquet files of predictions")
     sources = [
         _read_predictions(path, split) if path.suffix == ".parquet" else _read_summary(path, split)
         for path in _find(folders)
@@ -94,7 +95,7 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     if silent:
         warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {listed(silent)}", stacklevel=2)
     found: dict[Entry, _Source] = {}
-    for source in sorted(sources, key=lambda one: -len(one.shares)):  # larger runs first: they stand for smaller ones
+    for source in sorted(sources, key=lambda one: -len(one.shares)):  # larger runs first: they replace smaller ones
         for entry, share in source.shares.items():
             known = found.setdefault(entry, source)
             smaller = bool(source.settings) and len(source.shares) < len(known.shares)
@@ -105,14 +106,14 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     if not found:
         raise ValueError(
             f"no {split} accuracies under {', '.join(map(str, folders))}; "
-            "give folders that hold summary.json or Parquet files of predictions"
+            "give folders with summary.json or Parquet files of predictions"
         )
     _check_settings(found)
     return _gather({entry: source.shares[entry] for entry, source in found.items()}, split)
 
 
 def read_csv(path: AnyPath) -> Scores:
-    r"""Read published accuracies, one line per seed.
+    r"""Read published accuracies from a CSV file with one line per seed.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def read_csv(path: AnyPath) -> Scores:
                     raise ValueError(f"there is no column {name!r}; add it")
             for line in lines:
                 _add_line(found, line, f"line {lines.line_num}")
-    except (csv.Error, ValueError) as error:  # also text that is no UTF-8
+    except (csv.Error, ValueError) as error:  # which includes text that is not UTF-8
         raise ValueError(f"{path} cannot be used: {error}") from None
     if not found:
         raise ValueError(f"{path} has no lines below its header; give a file with accuracies")
@@ -167,7 +168,7 @@ def _add_line(found: dict[Entry, float], line: Mapping[str, str | None], where: 
 
 
 def _find(folders: Sequence[AnyPath]) -> list[Path]:
-    """Return each source file once, also when folders overlap."""
+    """Return every file to read once, even if folders overlap."""
     paths: dict[Path, Path] = {}
     for folder in map(Path, folders):
         if folder.is_file():
@@ -192,7 +193,7 @@ def _collision(entry: Entry, one: _Source, other: _Source) -> str:
 
 
 def _check_settings(found: Mapping[Entry, _Source]) -> None:
-    """Refuse cells, and point out datasets, whose runs were not made alike."""
+    """Raise if the runs of a cell have different settings; warn if the runs on a dataset do."""
     cells: dict[Cell, dict[Path, _Source]] = defaultdict(dict)
     datasets: dict[str, dict[Path, _Source]] = defaultdict(dict)
     for (dataset, method, _), source in found.items():
@@ -202,17 +203,15 @@ def _check_settings(found: Mapping[Entry, _Source]) -> None:
         differ = _differences(sources.values())
         if differ:
             where = listed(map(str, sources))
-            raise ValueError(f"the seeds of {cell} come from runs that differ in {differ}: {where}; keep one of them")
+            raise ValueError(f"the seeds of {cell} come from runs that differ in {differ}: {where}; remove all but one")
     uneven = [f"{name}: {text}" for name, sources in datasets.items() if (text := _differences(sources.values()))]
     if uneven:
-        warnings.warn(
-            f"runs on one dataset differ, so that comparing them may mislead: {listed(uneven, mark=' | ')}",
-            stacklevel=3,
-        )
+        text = listed(uneven, mark=" | ")
+        warnings.warn(f"runs on the same dataset have different settings, so tables may mislead: {text}", stacklevel=3)
 
 
 def _differences(sources: Iterable[_Source]) -> str:
-    """Say in which settings runs differ."""
+    """Describe the settings in which runs differ; "" if they are the same."""
     values: dict[str, set[str]] = defaultdict(set)
     for source in sources:
         for key, value in source.settings.items():
@@ -235,10 +234,12 @@ def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _read_summary(path: Path, split: str) -> _Source:
     facts = store.read_json(path)
     if "format" not in facts:
-        return _Source(path, {})  # another program's
+        return _Source(path, {})  # the file of another program
     version = facts["format"]
     if type(version) is not int or version != FORMAT:
-        raise ValueError(f"{path} has format version {version!r}, known is {FORMAT}; read it with a newer candidly")
+        raise ValueError(
+            f"{path} has format version {version!r}, known is {FORMAT}; read it with a newer version of candidly"
+        )
     dataset, method, seeds, metrics = (facts.get(key) for key in ("dataset", "method", "seeds", "metrics"))
     if not (isinstance(dataset, str) and isinstance(method, str) and isinstance(metrics, dict)):
         raise ValueError(f"{path} lacks 'dataset', 'method' or 'metrics', or has a wrong type there; write it again")
@@ -260,7 +261,7 @@ def _read_summary(path: Path, split: str) -> _Source:
 
 
 def _read_predictions(path: Path, split: str) -> _Source:
-    """Aggregate batch by batch: such a file may have more rows than fit in memory."""
+    """Count correct rows batch by batch: the file may have more rows than fit in memory."""
     counts: dict[Entry, tuple[int, int]] = defaultdict(lambda: (0, 0))
     try:
         with pq.ParquetFile(path) as file:
@@ -278,7 +279,7 @@ def _read_predictions(path: Path, split: str) -> _Source:
 
 
 def _count(batch: pa.RecordBatch, split: str) -> list[dict[str, Any]]:
-    """Return the number of rows and of right ones, per dataset, method and seed."""
+    """Return the numbers of rows and of correct rows for each dataset, method and seed."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     for name, column in columns.items():
         if pa.types.is_dictionary(column.type):
@@ -318,12 +319,12 @@ def _gather(entries: Mapping[Entry, float], split: str) -> Scores:
     scores = Scores(cells, split)
     uneven = [text for dataset in scores.datasets if (text := _describe_uneven(scores, dataset))]
     if uneven:
-        warnings.warn(f"cells of one dataset have different seeds: {listed(uneven, mark=' | ')}", stacklevel=3)
+        warnings.warn(f"methods on the same dataset have different seeds: {listed(uneven, mark=' | ')}", stacklevel=3)
     return scores
 
 
 def _describe_uneven(scores: Scores, dataset: str) -> str:
-    """Say which methods have which seeds, or nothing where all have the same."""
+    """Describe which methods have which seeds; "" if all have the same."""
     methods: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for (name, method), seeds in scores.cells.items():
         if name == dataset:

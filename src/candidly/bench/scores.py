@@ -13,27 +13,27 @@ __all__ = ["Cell", "Scores"]
 
 Cell = tuple[str, str]
 
-# The order of tables; other names follow alphabetically.
+# The order of rows in tables; other names follow alphabetically.
 _METHODS = ("proden", "rc", "cc", "cavl", "pop", "valen", "crosel")
 _CLEANERS = ("", "conf", "clsp", "conformal", "algorithm1", "random")
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Accuracy of each seed, per dataset and method.
+    """The accuracy of every seed, for each dataset and method.
 
     Attributes
     ----------
     cells : mapping of (dataset, method) to mapping of seed to accuracy
-        Accuracies are shares between 0 and 1. Datasets come alphabetically; methods come without cleaner first, then
-        cleaner by cleaner, each in the order of the papers.
+        Accuracies are between 0 and 1. Datasets are sorted by name. Methods without a cleaner come first, then those
+        with each cleaner, in the order of the papers.
     split : str, default "test"
-        The rows that were predicted.
+        Which rows were predicted.
 
     Raises
     ------
     ValueError
-        If a cell has no seed, an accuracy is no share, or two names are the same once they are made printable.
+        If a cell has no seeds, an accuracy is not between 0 and 1, or two names are the same once made printable.
 
     Examples
     --------
@@ -66,28 +66,28 @@ class Scores:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of the datasets, alphabetically."""
+        """Names of the datasets, sorted."""
         return tuple(dict.fromkeys(dataset for dataset, _ in self.cells))
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the methods, base methods first."""
+        """Names of the methods, those without a cleaner first."""
         return tuple(sorted({method for _, method in self.cells}, key=_place))
 
     @property
     def base_methods(self) -> tuple[str, ...]:
-        """Names of the methods that use no cleaner."""
+        """Names of the methods without a cleaner."""
         return tuple(method for method in self.methods if not names.split(method)[0])
 
     def mean(self, dataset: str, method: str) -> float:
-        """Mean accuracy over the seeds of a cell.
+        """Return the mean accuracy over the seeds of a cell.
 
-        Means that differ by rounding only come out equal, so that they tie.
+        It is rounded, so that means which differ only by floating-point errors are tied.
         """
         return round(mean_of(self.cells[dataset, method].values()), 12)
 
     def spread(self, dataset: str, method: str) -> float:
-        """Sample standard deviation over the seeds of a cell; nan if there is only one."""
+        """Return the sample standard deviation over the seeds of a cell; nan if there is only one."""
         values = self.cells[dataset, method].values()
         if len(values) < 2:
             return math.nan
@@ -96,7 +96,7 @@ class Scores:
 
 
 def _place(method: str) -> tuple[int, str, int, str, str, str]:
-    """Key that sorts methods: by cleaner, then by base method, then by suffix."""
+    """Return the sort key of a method: cleaner, base method, suffix."""
     cleaner, base, suffix = names.split(method)
     first = _CLEANERS.index(cleaner) if cleaner in _CLEANERS else len(_CLEANERS)
     second = _METHODS.index(base) if base in _METHODS else len(_METHODS)
@@ -104,13 +104,13 @@ def _place(method: str) -> tuple[int, str, int, str, str, str]:
 
 
 def check_share(value: Any, where: str) -> float:
-    """Return an accuracy, refusing what is no share."""
+    """Return an accuracy as a float; raise ValueError if it is not between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError(f"{where}: accuracy is {value!r}; give a share between 0 and 1")
+        raise ValueError(f"{where}: accuracy is {value!r}; it must be between 0 and 1")
     return float(value)
 
 
 def mean_of(values: Iterable[float]) -> float:
-    """Return the mean, summed without rounding."""
+    """Return the mean, computed from an exact sum."""
     values = list(values)
     return math.fsum(values) / len(values)
