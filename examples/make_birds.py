@@ -1,4 +1,4 @@
-"""Write the tables of the README and of docs/guide.md into the current folder, to try their commands on.
+"""Write the tables of the README and of the guides in docs/guides into the current folder.
 
 Run it with ``python examples/make_birds.py``. The birds are made up, and easier to tell apart than real ones.
 """
