@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 
 from candidly import PartialLabelClassifier, corrupt
 
-SHOWN, WIDTH = 8, 0.111
+SHOWN, WIDTH = 6, 0.14
 TEXT, FAINT, TRUE, WRONG = "#24292f", "#57606a", "#1a7f37", "#c4341d"
 
 
@@ -25,20 +25,20 @@ def main():
     kept = PartialLabelClassifier(max_epochs=20, random_state=0).fit(X, S).candidates_.matrix
     rows = np.flatnonzero(S.sum(1) >= 3)[:SHOWN]
 
-    figure = Figure(figsize=(10, 2.9), dpi=150, facecolor="white")
+    figure = Figure(figsize=(8, 3), dpi=150, facecolor="white")
     for height, words in ((0.68, "training\nrow"), (0.345, "candidates"), (0.12, "cleaned")):
-        figure.text(0.012, height, words, size=11, color=FAINT, va="center", linespacing=1.3)
+        figure.text(0.012, height, words, size=14, color=FAINT, va="center", linespacing=1.3)
     for place, row in enumerate(rows):
-        left = 0.112 + place * WIDTH
-        image = figure.add_axes((left, 0.47, WIDTH - 0.02, 0.47))
+        left = 0.165 + place * WIDTH
+        image = figure.add_axes((left, 0.47, WIDTH - 0.03, 0.47))
         image.imshow(X[row].reshape(8, 8), cmap="gray_r", interpolation="nearest")
         image.axis("off")
-        middle = left + WIDTH / 2 - 0.01
+        middle = left + WIDTH / 2 - 0.015
         candidates, labels = " ".join(map(str, np.flatnonzero(S[row]))), np.flatnonzero(kept[row])
-        figure.text(middle, 0.345, candidates, size=12, color=TEXT, ha="center", va="center")
+        figure.text(middle, 0.345, candidates, size=16, color=TEXT, ha="center", va="center")
         for number, label in enumerate(labels):
-            x, colour = middle + 0.025 * (number - (len(labels) - 1) / 2), TRUE if label == y[row] else WRONG
-            figure.text(x, 0.12, str(label), size=22, color=colour, weight="bold", ha="center", va="center")
+            x, colour = middle + 0.04 * (number - (len(labels) - 1) / 2), TRUE if label == y[row] else WRONG
+            figure.text(x, 0.12, str(label), size=28, color=colour, weight="bold", ha="center", va="center")
     path = Path(__file__).with_name("before-after.png")
     figure.savefig(path, metadata={"Software": None})
     print(f"{path}: {SHOWN} rows, {S[rows].sum()} candidates before and {kept[rows].sum()} after")
