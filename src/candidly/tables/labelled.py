@@ -1,6 +1,6 @@
 """A user's table with a column of candidates, or with votes in another table: features, candidate sets, ids, labels.
 
-Features stay as they are, including text and missing values; `candidly.data.read_table` returns a matrix of numbers.
+Features are kept unchanged, including text and missing values; `candidly.data.read_table` returns a matrix of numbers.
 """
 
 from collections.abc import Sequence

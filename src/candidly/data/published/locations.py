@@ -36,7 +36,7 @@ def not_found(entry: Entry, root: Root) -> FileNotFoundError:
     source = entry.downloads[0].url if any(download.members for download in entry.downloads) else entry.page
     return FileNotFoundError(
         f"{what} was not found; looked at\n{looked_at}\n"
-        f"{note}{entry.manual or f'Get {it} from {source}'} (mind its licence: {entry.licence}) and put {it} in one of "
+        f"{note}{entry.manual or f'Get {it} from {source}'} (see its licence: {entry.licence}) and put {it} in one of "
         "these folders, or name the folder with `root` or in the environment variable CANDIDLY_DATA"
         f"{'; or pass download=True' if entry.downloads else ''}."
     )
