@@ -18,7 +18,7 @@ from candidly import PartialLabelClassifier
 from candidly.cleaning.audit import ALPHAS
 from candidly.cli import app as cli
 from candidly.cli import options
-from candidly.cli.options import Setting, Telling, Training
+from candidly.cli.options import OutputOptions, SetOptions, TrainingOptions
 from candidly.cli.output import describe_audit, describe_findings
 from candidly.cli.reading import split
 from candidly.conformal.calibration import CANDIDATES, KINDS, SCORES, Rule
@@ -213,7 +213,7 @@ def made_up(classes=30):
 
 def test_doubts_are_told_by_name_a_few_of_each(capsys):
     lines, facts = describe_audit(made_up(), None)
-    Telling().tell(lines, facts)
+    OutputOptions().show(lines, facts)
     out = capsys.readouterr().out
     assert f"  \\x1b[31mred and {'x' * 39}…: why not\n" in out
     assert "  class 9 and class 10: why not\n  … and 2 more\nclasses not to trust:\n" in out
@@ -235,7 +235,7 @@ def test_levels_without_an_estimate_say_why():
 
 
 def test_the_help_names_the_levels():
-    assert f"(default: {','.join(map(str, ALPHAS))})" in cli.tables.audit.__doc__
+    assert f"(default: {','.join(map(str, ALPHAS))})" in cli.training.audit.__doc__
 
 
 def test_formats_make_no_difference(place, capsys):
@@ -358,13 +358,16 @@ def test_evaluate_knows_classes_that_are_numbers(place, capsys):
         (("predict", "--out", "n.csv", "--max-risk", "1.5"), "max_risk is 1.5; it must lie between 0 and 1"),
         (
             ("predict", "--out", "n.csv", "--kind", "split"),
-            "--kind is for prediction sets; give their level with --alpha",
+            "--kind applies to prediction sets; set their level with --alpha",
         ),
         (
             ("evaluate", "--labels", "lable"),
             "rows.csv has no column 'lable' (did you mean 'label'?); name another with",
         ),
-        (("evaluate", "--labels", "size"), "--labels is 'size', which the model was trained on; name the true labels"),
+        (
+            ("evaluate", "--labels", "size"),
+            "--labels is 'size', a feature of the model; name the column of true labels",
+        ),
         (("evaluate", "--labels", "label", "--plot", "a.gif"), "a.gif cannot be written: its name must end in"),
         (("evaluate", "--labels", "label", "--plot", "no/a.svg"), "the folder no does not exist"),
     ],
@@ -580,24 +583,27 @@ def test_options_reach_the_estimator(place, monkeypatch):
 
 
 def test_options_of_sets_are_the_estimators():
-    assert {field.name for field in dataclasses.fields(Setting)} == {"kind", "score", "candidate"}
+    assert {field.name for field in dataclasses.fields(SetOptions)} == {"kind", "score", "candidate"}
     for kind, known in ((options.Kind, KINDS), (options.Score, SCORES), (options.Candidate, CANDIDATES)):
         names = typing.get_args(typing.get_args(typing.get_args(kind)[0])[0])
         assert names == tuple(known)
-        assert all(name in Setting.__doc__ for name in names)
+        assert all(name in SetOptions.__doc__ for name in names)
     for field in dataclasses.fields(Rule):
         assert inspect.signature(PartialLabelClassifier.predict_p).parameters[field.name].default == field.default
         if field.name != "smooth":
-            assert f"(default: {field.default})" in Setting.__doc__
+            assert f"(default: {field.default})" in SetOptions.__doc__
 
 
 def test_the_help_names_the_estimators_defaults(capsys):
     defaults = inspect.signature(PartialLabelClassifier).parameters
     for name in ("members", "folds", "alpha"):
-        assert re.search(rf" {name}: [^\n]*\(default: {defaults[name].default}\)", Training.__doc__)
+        assert re.search(rf" {name}: [^\n]*\(default: {defaults[name].default}\)", TrainingOptions.__doc__)
     assert "None is 50, and 25 from 2000 rows on" in PartialLabelClassifier.__doc__
-    assert "(default: 50, and 25 from 2000 rows on)" in Training.__doc__
-    assert (Training().method, Training().cleaner) == (defaults["method"].default, defaults["cleaner"].default)
+    assert "(default: 50; 25 for 2000 or more rows)" in TrainingOptions.__doc__
+    assert (TrainingOptions().method, TrainingOptions().cleaner) == (
+        defaults["method"].default,
+        defaults["cleaner"].default,
+    )
 
 
 @pytest.mark.parametrize(
@@ -610,7 +616,7 @@ def test_lists_of_names(text, names):
 
 @pytest.mark.parametrize("text", ["", ",", "a,", " "])
 def test_lists_of_names_without_one(text):
-    with pytest.raises(ValueError, match=r"--drop is .*, with an empty name"):
+    with pytest.raises(ValueError, match=r"--drop is .*, which contains an empty name"):
         split(text, "--drop")
 
 

@@ -11,8 +11,10 @@ from candidly.candidates.votes import Votes
 from candidly.cleaning.budget import FEW
 from candidly.estimator.evaluation import Evaluation
 from candidly.messages import visible
+from candidly.report import write
 from candidly.report.facts import AuditFacts, Findings, LevelFacts
 from candidly.report.texts import cut
+from candidly.tables import files
 
 ASSUMPTIONS = (
     "Estimates, no guarantee: they assume that the true label is a candidate, and that wrong candidates resemble the "
@@ -100,6 +102,13 @@ def describe_evaluation(result: Evaluation, plot: Path | None) -> tuple[list[str
     return [*str(result).splitlines(), *([] if place is None else [f"plot: {place}"])], result.to_json() | {
         "plot": place
     }
+
+
+def write_page(findings: Findings, page: Path | None) -> None:
+    """Write the report, if a file is given for it."""
+    if page is not None:
+        with files.writing(page):
+            write(findings, page)
 
 
 def name_place(place: str | Path) -> str:
