@@ -57,6 +57,26 @@ def loop_pruning_f(before, after, y):
     return 1.25 * P * R / (0.25 * P + R)
 
 
+def counted(before, y):
+    """Rows whose true label is known and a candidate."""
+    return [i for i, (b, t) in enumerate(zip(before, y, strict=True)) if 0 <= t < len(b) and b[t]]
+
+
+def loop_true_kept(before, after, y):
+    rows = counted(before, y)
+    return sum(after[i][y[i]] for i in rows) / len(rows)
+
+
+def loop_true_lost(before, after, y):
+    rows = counted(before, y)
+    return sum(not after[i][y[i]] for i in rows) / len(rows)
+
+
+def loop_wrong_removed(before, after, y):
+    wrong = [after[i][j] for i in counted(before, y) for j in range(C) if before[i][j] and j != y[i]]
+    return wrong.count(False) / len(wrong)
+
+
 def loop_calibration_error(p, y, bins=15):
     error = 0.0
     for b in range(bins):
@@ -78,6 +98,9 @@ def loop_calibration_error(p, y, bins=15):
         ("pruning_error", "bay"),
         ("pruning_coverage", "ba"),
         ("pruning_f", "bay"),
+        ("true_kept", "bay"),
+        ("true_lost", "bay"),
+        ("wrong_removed", "bay"),
         ("calibration_error", "py"),
     ],
 )
@@ -122,6 +145,36 @@ def test_labels_of_unknown_classes_are_never_hit():
     assert not metrics.accuracy(p, unknown).any()
     assert not metrics.coverage(before, unknown).any()
     assert not metrics.pruning_error(before, after, unknown).any()
+
+
+def test_the_aggregates_are_means_of_the_rows():
+    p, _, before, _ = data()
+    hits, confidence = metrics.covered(p, before), metrics.candidate_confidence(p, before)
+    assert hits.shape == confidence.shape == (R, N)
+    assert hits.any()
+    assert not hits.all()
+    assert torch.equal(hits.float().mean(-1), metrics.covering_rate(p, before))
+    assert torch.equal(confidence.mean(-1), metrics.approximated_accuracy(p, before))
+    assert torch.equal(confidence > 0, hits)
+
+
+def test_rows_without_a_true_candidate_count_for_nothing():
+    _, y, before, after = data()
+    y = torch.where(torch.arange(N) % 3 == 0, -1, y)  # unknown
+    y[1] = C  # not a class
+    before[:, 2, y[2]] = after[:, 2, y[2]] = False  # not a candidate
+    for name in ("true_kept", "true_lost", "wrong_removed"):
+        found, twin = getattr(metrics, name)(before, after, y), globals()[f"loop_{name}"]
+        assert found.dtype == torch.float64
+        assert found.tolist() == [twin(before[r].tolist(), after[r].tolist(), y.tolist()) for r in range(R)]
+        assert getattr(metrics, name)(before, after, torch.full((N,), -1)).isnan().all()
+
+
+def test_without_wrong_candidates_none_can_be_removed():
+    before, y = torch.eye(3, dtype=torch.bool), torch.arange(3)
+    assert metrics.wrong_removed(before, before, y).isnan()
+    assert metrics.true_kept(before, before, y).item() == 1
+    assert metrics.true_lost(before, before, y).item() == 0
 
 
 def test_approximated_accuracy_survives_underflow():
@@ -172,6 +225,9 @@ def test_labels_never_broadcast_over_rows(shape):
         lambda: metrics.accuracy(p, y),
         lambda: metrics.coverage(before, y),
         lambda: metrics.pruning_error(before, after, y),
+        lambda: metrics.true_kept(before, after, y),
+        lambda: metrics.true_lost(before, after, y),
+        lambda: metrics.wrong_removed(before, after, y),
         lambda: metrics.calibration_error(p, y),
     ):
         with pytest.raises(ValueError, match="labels of shape"):

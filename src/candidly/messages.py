@@ -1,13 +1,30 @@
-"""Messages to users: text of unknown origin made safe to print, and warnings that point at the user's line."""
+"""Text for people: escaping, cutting and listing names in messages, and warnings that point at the user's line."""
 
+import difflib
+import re
 import sys
+import unicodedata
 import warnings
+from collections.abc import Iterable
+from typing import Any
+
+# Spreadsheets run text that starts like this, possibly after blanks, as a formula. Plain numbers are exempt. Both
+# patterns mean the same to Python and to Arrow, so blanks are listed: "\s" differs between the two.
+_BLANKS = "\t\n\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+FORMULA_START = rf"(?:[{_BLANKS}]*[=+\-@]|\t)"
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+# Control characters that a cell of a CSV file must not hold: all but newline and tab.
+CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+
+_FORMULA = re.compile(f"'*{FORMULA_START}")
+_NUMBER = re.compile(NUMBER)
+_CONTROL = re.compile(CONTROL)
 
 
 def visible(text: str) -> str:
-    r"""Replace everything that is not printable by an escape that can be seen: no terminal takes it for a command.
+    r"""Replace characters that are not printable by escapes, so that a terminal cannot take them for commands.
 
-    That is control codes, line breaks, surrogates, spaces other than the plain one, and characters that turn the
+    These are control codes, line breaks, surrogates, spaces other than the plain one, and characters that change the
     direction of writing.
 
     Examples
@@ -20,11 +37,107 @@ def visible(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-_INNER = ("candidly", "contextlib")
+def neutralise(text: str) -> str:
+    r"""Make text safe in a cell of a CSV file: no control characters, and nothing that a spreadsheet runs as a formula.
+
+    Control characters other than newlines and tabs are escaped. Text that looks like a formula gets an apostrophe in
+    front, and so does text that starts with apostrophes before a formula: taking one apostrophe away restores both.
+    `candidly.tables.delimited` applies the same rule to Arrow columns.
+
+    Examples
+    --------
+    >>> neutralise("=1+1"), neutralise("-5"), neutralise("'=1"), neutralise("a\x07")
+    ("'=1+1", '-5', "''=1", 'a\\x07')
+    """
+    text = escape_control(text)
+    risky = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if risky else text
+
+
+def escape_control(text: str) -> str:
+    r"""Replace control characters other than newlines and tabs by escapes such as ``\x1b``."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def width(text: str) -> int:
+    """Return how many columns a text takes in a font of fixed width."""
+    return sum(_columns(letter) for letter in text)
+
+
+def _columns(letter: str) -> int:
+    if unicodedata.combining(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def cut(text: str, most: int) -> str:
+    """Cut a text that takes more than `most` columns, and end it with an ellipsis.
+
+    Examples
+    --------
+    >>> cut("nightingale", 6), cut("wren", 6)
+    ('night…', 'wren')
+    """
+    if len(text) <= most and width(text) <= most:
+        return text
+    taken = 0
+    for i, letter in enumerate(text):
+        taken += _columns(letter)
+        if taken >= most or i >= 2 * most:  # combining accents take no columns
+            return f"{text[:i].rstrip()}…"
+    return text
+
+
+def listed(items: Iterable[str], most: int = 5, mark: str = ", ") -> str:
+    """List the first few items and say how many more there are.
+
+    Examples
+    --------
+    >>> listed(["a", "b"]), listed(["a", "b", "c", "d"], most=2)
+    ('a, b', 'a, b and 2 more')
+    """
+    texts = list(items)
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return mark.join(texts[:most]) + more
+
+
+def listed_names(names: Iterable[Any]) -> str:
+    """List the names of columns, quoted, at most 20 of them.
+
+    Examples
+    --------
+    >>> listed_names(["a", 7])
+    "'a', 7"
+    """
+    return listed(map(repr, names), most=20)
+
+
+def did_you_mean(name: Any, names: Iterable[Any]) -> str:
+    """Return a hint at the most similar of several names, ready to follow in a sentence; "" if none is similar.
+
+    Examples
+    --------
+    >>> did_you_mean("LABLE", ["label", "id"]), did_you_mean("size", ["label", "id"])
+    (" (did you mean 'label'?)", '')
+    """
+    folded = {str(other).strip().casefold(): other for other in names}
+    near = difflib.get_close_matches(str(name).strip().casefold(), folded, n=1)
+    return f" (did you mean {folded[near[0]]!r}?)" if near else ""
+
+
+def option(name: str, *, python: str | None = None) -> str:
+    """Name an option for both kinds of users: in a terminal and in Python, where it may be called differently.
+
+    Examples
+    --------
+    >>> option("drop"), option("labels", python="label")
+    ('--drop (in Python, drop=)', '--labels (in Python, label=)')
+    """
+    return f"--{name} (in Python, {python or name}=)"
 
 
 def warn(message: str | Warning) -> None:
-    """Warn the first caller outside the package.
+    """Warn, pointing at the line of the first caller outside the package.
 
     Examples
     --------
@@ -34,7 +147,13 @@ def warn(message: str | Warning) -> None:
     >>> str(caught[0].message)
     'mind the gap'
     """
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_INNER):
-        level, frame = level + 1, frame.f_back
+    level = 1
+    frame = sys._getframe()
+    while frame.f_back is not None and _is_inner(str(frame.f_globals.get("__name__"))):
+        level += 1
+        frame = frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+def _is_inner(module: str) -> bool:
+    return module.split(".")[0] == "candidly" or module == "contextlib"

@@ -1,9 +1,9 @@
-"""Measures of predictions, prediction sets and cleaned candidate sets.
+"""Metrics of predictions, prediction sets and cleaned candidate sets. Every such formula lives here.
 
-Every function takes tensors whose last axes are rows and classes, (..., N, C), with any leading axes, such as runs, in
-front; labels are (..., N). Leading axes broadcast, so one S (N, C) or y (N,) serves all runs. The result has the
-leading shape: one number per run, or a 0-dimensional tensor where there is none. A label outside 0 … C−1, such as that
-of a class unknown in training, is never predicted and in no set.
+All functions take tensors whose last axes are rows and classes, (..., N, C), with any leading axes, such as runs;
+labels are (..., N). Leading axes broadcast, so one S (N, C) or y (N,) serves all runs. A per-row function returns
+(..., N). All others return one number per run, or a 0-dimensional tensor when there is no leading axis. A label outside
+0 … C−1, such as -1 for "unknown" or the number of a class unseen in training, is never predicted and is in no set.
 """
 
 import torch
@@ -14,24 +14,106 @@ __all__ = [
     "approximated_accuracy",
     "aurc",
     "calibration_error",
+    "candidate_confidence",
+    "contains",
     "coverage",
     "coverage_curve",
+    "covered",
     "covering_rate",
     "pruning_coverage",
     "pruning_error",
     "pruning_f",
     "risk_coverage",
     "set_size",
+    "true_kept",
+    "true_lost",
+    "wrong_removed",
 ]
 
 
-def accuracy(p: Tensor, y: Tensor) -> Tensor:
-    """Share of rows whose most probable class is the true one.
+def contains(sets: Tensor, labels: Tensor) -> Tensor:
+    """Return for each row whether its set contains its label; unlike `torch.gather`, this broadcasts.
+
+    Parameters
+    ----------
+    sets : Tensor of bool, shape (..., N, C)
+        Prediction sets or candidates.
+    labels : Tensor of int, shape (..., N)
+        One class per row, true or predicted.
+
+    Returns
+    -------
+    Tensor of bool, shape (..., N)
+
+    Examples
+    --------
+    >>> contains(torch.tensor([[True, False], [True, False]]), torch.tensor([0, 1]))
+    tensor([ True, False])
+    """
+    _check_labels(sets, labels)
+    return (sets & (labels.unsqueeze(-1) == torch.arange(sets.shape[-1], device=sets.device))).any(dim=-1)
+
+
+def covered(p: Tensor, S: Tensor) -> Tensor:
+    """Return for each row whether its most probable class is a candidate.
 
     Parameters
     ----------
     p : Tensor, shape (..., N, C)
-        Probabilities (or logits: only their order counts).
+        Probabilities.
+    S : Tensor of bool, shape (..., N, C)
+        Candidates.
+
+    Returns
+    -------
+    Tensor of bool, shape (..., N)
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    >>> covered(p, torch.tensor([[True, True, False], [True, True, False]]))
+    tensor([ True, False])
+    """
+    return contains(S, p.argmax(dim=-1))
+
+
+def candidate_confidence(p: Tensor, S: Tensor) -> Tensor:
+    """Return for each row norm_S(p) at its most probable class; 0 where that class is not a candidate.
+
+    norm_S(p)_j = S_j p_j / Σ_k S_k p_k is p, renormalised on the candidates.
+
+    Parameters
+    ----------
+    p : Tensor, shape (..., N, C)
+        Probabilities.
+    S : Tensor of bool, shape (..., N, C)
+        Candidates.
+
+    Returns
+    -------
+    Tensor, shape (..., N)
+
+    Examples
+    --------
+    >>> p = torch.tensor([[0.6, 0.2, 0.2], [0.1, 0.3, 0.6]])
+    >>> candidate_confidence(p, torch.tensor([[True, True, False], [True, True, False]]))
+    tensor([0.7500, 0.0000])
+    """
+    p = _at_least_single(p)
+    top, best = p.max(dim=-1)
+    inside = contains(S, best)
+    # All candidates can underflow to 0, but then the best class is not a candidate: divide by 1 there instead of by 0.
+    mass = torch.where(inside, (p * S).sum(dim=-1), 1)
+    return torch.where(inside, top / mass, 0)
+
+
+def accuracy(p: Tensor, y: Tensor) -> Tensor:
+    """Return the fraction of rows whose most probable class is the true one.
+
+    Parameters
+    ----------
+    p : Tensor, shape (..., N, C)
+        Probabilities, or logits: only their order counts.
     y : Tensor of int, shape (..., N)
         True labels.
 
@@ -50,9 +132,9 @@ def accuracy(p: Tensor, y: Tensor) -> Tensor:
 
 
 def covering_rate(p: Tensor, S: Tensor) -> Tensor:
-    """Share of rows whose most probable class is a candidate.
+    """Return the fraction of rows whose most probable class is a candidate (`covered`).
 
-    The covering rate of Wang et al., ICLR 2025: it needs no true labels, so it can choose a model on held-out rows.
+    The covering rate of Wang et al., ICLR 2025. It needs no true labels, so it can select a model on held-out rows.
 
     Parameters
     ----------
@@ -72,14 +154,13 @@ def covering_rate(p: Tensor, S: Tensor) -> Tensor:
     >>> covering_rate(p, S)
     tensor(0.5000)
     """
-    return _mean(_at(S, p.argmax(dim=-1)))
+    return _mean(covered(p, S))
 
 
 def approximated_accuracy(p: Tensor, S: Tensor) -> Tensor:
-    """Mean of p, renormalised on the candidates, at the most probable class; 0 where that is no candidate.
+    """Return the mean of `candidate_confidence` over the rows.
 
-    The approximated accuracy of Wang et al., ICLR 2025: mean of norm_S(p) at argmax p with
-    norm_S(p)_j = S_j p_j / Σ_k S_k p_k. It needs no true labels.
+    The approximated accuracy of Wang et al., ICLR 2025: the mean of norm_S(p) at argmax p. It needs no true labels.
 
     Parameters
     ----------
@@ -99,16 +180,11 @@ def approximated_accuracy(p: Tensor, S: Tensor) -> Tensor:
     >>> approximated_accuracy(p, S)
     tensor(0.3750)
     """
-    p = _at_least_single(p)
-    top, best = p.max(dim=-1)
-    inside = _at(S, best)
-    # Candidates can all underflow to 0, but then the best class is none of them: divide by 1 there instead of by 0.
-    mass = torch.where(inside, (p * S).sum(dim=-1), 1)
-    return torch.where(inside, top / mass, 0).mean(dim=-1)
+    return candidate_confidence(p, S).mean(dim=-1)
 
 
 def coverage(sets: Tensor, y: Tensor) -> Tensor:
-    """Share of rows whose set holds the true label.
+    """Return the fraction of rows whose set contains the true label.
 
     Parameters
     ----------
@@ -126,12 +202,11 @@ def coverage(sets: Tensor, y: Tensor) -> Tensor:
     >>> coverage(torch.tensor([[True, True], [True, False]]), torch.tensor([1, 1]))
     tensor(0.5000)
     """
-    _check_labels(sets, y)
-    return _mean(_at(sets, y))
+    return _mean(contains(sets, y))
 
 
 def set_size(sets: Tensor) -> Tensor:
-    """Mean number of classes in a set.
+    """Return the mean number of classes in a set.
 
     Parameters
     ----------
@@ -151,12 +226,12 @@ def set_size(sets: Tensor) -> Tensor:
 
 
 def coverage_curve(p_values: Tensor, y: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor]:
-    """Coverage and mean size of prediction sets at each of several levels.
+    """Return the coverage and the mean size of prediction sets at several levels.
 
     Parameters
     ----------
     p_values : Tensor, shape (..., N, C)
-        P-values; a set holds the classes whose p-value exceeds the level.
+        P-values; a set contains the classes whose p-value exceeds the level.
     y : Tensor of int, shape (..., N)
         True labels.
     alphas : Tensor, shape (A,)
@@ -177,21 +252,21 @@ def coverage_curve(p_values: Tensor, y: Tensor, alphas: Tensor) -> tuple[Tensor,
 
 
 def risk_coverage(confidence: Tensor, errors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Share of errors among the rows that are accepted, for every threshold on the confidence.
+    """Return the error rate among the accepted rows, for every threshold on the confidence.
 
-    Rows come by falling confidence. Rows of equal confidence are accepted together, so their order does not matter.
+    Rows are sorted by decreasing confidence. Rows of equal confidence are accepted together, so ties need no order.
 
     Parameters
     ----------
     confidence : Tensor, shape (..., N)
-        How sure a prediction is.
+        Confidence of each prediction.
     errors : Tensor, shape (..., N)
-        Whether it is wrong, or how probably.
+        Whether the prediction is wrong, or the probability that it is.
 
     Returns
     -------
     threshold, coverage, risk : Tensor, shape (..., N)
-        Each row's confidence, falling; the share of rows with at least that; and the mean of their errors.
+        Each row's confidence, decreasing; the fraction of rows with at least that; the mean of their errors.
 
     Examples
     --------
@@ -206,9 +281,9 @@ def risk_coverage(confidence: Tensor, errors: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def aurc(confidence: Tensor, errors: Tensor) -> Tensor:
-    """Area under the risk-coverage curve: the mean of its risks over the rows.
+    """Return the area under the risk-coverage curve: the mean of its risks over the rows.
 
-    Y. Geifman, G. Uziel and R. El-Yaniv, ICLR 2019. It is low where errors are few and have the lowest confidence.
+    Y. Geifman, G. Uziel and R. El-Yaniv, ICLR 2019. It is low when errors are few and have low confidence.
 
     Parameters
     ----------
@@ -228,7 +303,9 @@ def aurc(confidence: Tensor, errors: Tensor) -> Tensor:
 
 
 def pruning_error(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
-    """Share of rows whose true label was removed.
+    """Return the fraction of all rows whose true label was removed.
+
+    See `true_lost` for the fraction of the rows that had it.
 
     Parameters
     ----------
@@ -248,12 +325,11 @@ def pruning_error(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     >>> pruning_error(before, after, torch.tensor([1, 0]))
     tensor(0.5000)
     """
-    _check_labels(before, y)
-    return _mean(_at(before & ~after, y))
+    return _mean(contains(before & ~after, y))
 
 
 def pruning_coverage(before: Tensor, after: Tensor) -> Tensor:
-    """Share of the removable labels that were removed: removed / Σ_i (|S_i| − 1), or 0 if none could go.
+    """Return the fraction of removable candidates that were removed: removed / Σ_i (|S_i| − 1), or 0 if there are none.
 
     Parameters
     ----------
@@ -277,10 +353,10 @@ def pruning_coverage(before: Tensor, after: Tensor) -> Tensor:
 
 
 def pruning_f(before: Tensor, after: Tensor, y: Tensor, beta: float = 0.5) -> Tensor:
-    """F-measure of a cleaning: (1 + β²)·P·R / (β²·P + R) with P = 1 − pruning error and R = pruning coverage.
+    """Return the F-measure (1 + β²)·P·R / (β²·P + R) with P = 1 − pruning error and R = pruning coverage.
 
-    The measure of He et al., ICLR 2024, with β = 0.5, which weighs a lost true label more than a label left standing.
-    It is 0 where P and R are both 0.
+    The measure of He et al., ICLR 2024. With β = 0.5 a lost true label counts more than a wrong candidate that was
+    kept. It is 0 where P and R are both 0.
 
     Parameters
     ----------
@@ -289,7 +365,7 @@ def pruning_f(before: Tensor, after: Tensor, y: Tensor, beta: float = 0.5) -> Te
     y : Tensor of int, shape (..., N)
         True labels.
     beta : float, default 0.5
-        Weight of R against P, above 0.
+        Weight of R relative to P; must be above 0.
 
     Returns
     -------
@@ -309,8 +385,77 @@ def pruning_f(before: Tensor, after: Tensor, y: Tensor, beta: float = 0.5) -> Te
     return (1 + beta**2) * P * R / torch.where(below > 0, below, 1)
 
 
+def true_kept(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
+    """Return the fraction of true labels that cleaning kept.
+
+    It is a fraction of the rows whose true label is known and was a candidate. Rows whose true label never was a
+    candidate have nothing to keep or to lose, so neither they nor their candidates count, here and in `true_lost` and
+    `wrong_removed`.
+
+    Parameters
+    ----------
+    before, after : Tensor of bool, shape (..., N, C)
+        Candidates before and after cleaning.
+    y : Tensor of int, shape (..., N)
+        True labels, -1 where unknown. To leave out rows, set their labels to -1.
+
+    Returns
+    -------
+    Tensor of float64, shape (...)
+        NaN where no row counts.
+
+    Examples
+    --------
+    >>> before = torch.tensor([[True, True, False], [True, True, True], [True, True, False]])
+    >>> after = torch.tensor([[True, False, False], [False, True, False], [True, False, False]])
+    >>> true_kept(before, after, torch.tensor([0, 0, 2]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    counted = contains(before, y)
+    return _ratio(counted & contains(after, y), counted)
+
+
+def true_lost(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
+    """Return the fraction of true labels that cleaning removed: 1 − `true_kept`, without its rounding.
+
+    Parameters and result are those of `true_kept`.
+
+    Examples
+    --------
+    >>> before = torch.tensor([[True, True], [True, True]])
+    >>> after = torch.tensor([[True, False], [True, True]])
+    >>> true_lost(before, after, torch.tensor([1, 0]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    counted = contains(before, y)
+    return _ratio(counted & contains(before & ~after, y), counted)
+
+
+def wrong_removed(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
+    """Return the fraction of wrong candidates that cleaning removed, of the rows that count for `true_kept`.
+
+    Parameters are those of `true_kept`.
+
+    Returns
+    -------
+    Tensor of float64, shape (...)
+        NaN where there are no wrong candidates.
+
+    Examples
+    --------
+    >>> before = torch.tensor([[True, True, False], [True, True, True]])
+    >>> after = torch.tensor([[True, False, False], [False, True, False]])
+    >>> wrong_removed(before, after, torch.tensor([0, 0]))
+    tensor(0.6667, dtype=torch.float64)
+    """
+    counted = contains(before, y).unsqueeze(-1)
+    is_true = y.unsqueeze(-1) == torch.arange(before.shape[-1], device=before.device)
+    wrong = before & ~is_true & counted
+    return _ratio((wrong & ~after).flatten(-2), wrong.flatten(-2))
+
+
 def calibration_error(p: Tensor, y: Tensor, bins: int = 15) -> Tensor:
-    """Measure the expected calibration error of the most probable class.
+    """Return the expected calibration error of the most probable class.
 
     Rows are put into equal-width bins ((b − 1)/B, b/B] by the probability of their most probable class; the error is
     Σ_b (n_b / N)·|accuracy in b − mean probability in b| (Guo et al., ICML 2017).
@@ -346,20 +491,20 @@ def calibration_error(p: Tensor, y: Tensor, bins: int = 15) -> Tensor:
 
 
 def _check_labels(rows: Tensor, y: Tensor) -> None:
-    """Refuse labels, such as a column (N, 1), that would silently broadcast against the rows."""
+    """Raise ValueError for labels, such as a column (N, 1), that would silently broadcast against the rows."""
     if y.ndim == 0 or y.shape[-1] != rows.shape[-2]:
         raise ValueError(f"labels of shape {tuple(y.shape)} for rows of shape {tuple(rows.shape)}; pass (..., N)")
-
-
-def _at(sets: Tensor, index: Tensor) -> Tensor:
-    """Whether each row's set holds the row's class; unlike gather, it broadcasts."""
-    return (sets & (index.unsqueeze(-1) == torch.arange(sets.shape[-1], device=sets.device))).any(dim=-1)
 
 
 def _mean(values: Tensor) -> Tensor:
     return values.float().mean(dim=-1)
 
 
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """Return the number of true entries in `part` over that in `whole`; 0/0 is NaN."""
+    return part.sum(dim=-1) / whole.sum(dim=-1).double()
+
+
 def _at_least_single(p: Tensor) -> Tensor:
-    """Half precision would round the sums over rows."""
+    """Return p in single precision or better: half precision would round the sums over rows."""
     return p.to(torch.promote_types(p.dtype, torch.float32))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from candidly.report.texts import cut, duration, fixed, percent, rounded, visible, width
+from candidly.report.texts import duration, fixed, percent, rounded, visible
 
 texts = st.text(st.characters(exclude_categories=[]), max_size=30)  # surrogates too
 
@@ -29,18 +29,6 @@ def test_ordinary_text_is_not_touched(text):
 def test_what_cannot_be_seen_becomes_an_escape(code):
     assert visible(f"a{chr(code)}b") not in (f"a{chr(code)}b", "ab")
     assert chr(code) not in visible(f"a{chr(code)}b")
-
-
-@given(st.text(st.characters(exclude_categories=["C"]), max_size=60), st.integers(2, 20))
-def test_cut_text_fits(text, most):
-    short = cut(text, most)
-    assert width(short) <= most
-    assert len(short) <= 2 * most + 1
-    assert short == text or (short.endswith("…") and text.startswith(short[:-1]))
-
-
-def test_a_pile_of_accents_is_cut():
-    assert len(cut("a" + "\u0301" * 500, 10)) <= 21
 
 
 @pytest.mark.parametrize(

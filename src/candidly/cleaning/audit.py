@@ -1,5 +1,6 @@
 """What cleaning would cost: estimated from candidate sets and held-out probabilities, before anything is removed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from candidly import conformal
+from candidly import conformal, metrics
 from candidly.cleaning.budget import NORMAL, Budget, Estimate, count_together, estimate_lost
 
 __all__ = ["ALPHAS", "Audit", "Doubt", "Level", "Pair", "audit"]
@@ -187,21 +188,19 @@ def _level(
     if lost is not None:
         shares = [min(max((gone - share * len(S)) / max(wrong, 1), 0.0), 1.0) for share in lost]
         right = Estimate(shares[0], shares[2], shares[1])
-    true_lost, true_removed = _truth(S, removed, y)
+    true_lost, true_removed = _truth(S, S & ~removed, y)
     return Level(alpha, lost, right, gone, declined, true_lost, true_removed)
 
 
-def _truth(S: Tensor, removed: Tensor, y: Tensor | None) -> tuple[float | None, float | None]:
-    """Return the share of rows that lose their true label, and that of wrong candidates that go, of rows that tell."""
+def _truth(S: Tensor, kept: Tensor, y: Tensor | None) -> tuple[float | None, float | None]:
+    """Return `metrics.true_lost` and `metrics.wrong_removed`, or None for both if no row counts for them."""
     if y is None:
         return None, None
-    label = y.clamp_min(0)[:, None]
-    rows = (y >= 0) & S.gather(1, label)[:, 0]
-    if not rows.any():
+    lost = float(metrics.true_lost(S, kept, y))
+    if math.isnan(lost):
         return None, None
-    lost, n = int((removed.gather(1, label)[:, 0] & rows).sum()), int(rows.sum())
-    gone, candidates = (int((sets & rows[:, None]).count_nonzero()) for sets in (removed, S))
-    return lost / n, (gone - lost) / max(candidates - n, 1)
+    removed = float(metrics.wrong_removed(S, kept, y))
+    return lost, 0.0 if math.isnan(removed) else removed  # without wrong candidates, none was removed
 
 
 def _doubt(q: Tensor) -> tuple[Doubt, ...]:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from candidly.candidates.votes import Votes
 from candidly.cleaning.budget import FEW
 from candidly.estimator.evaluation import Evaluation
-from candidly.messages import visible
+from candidly.messages import cut, visible
 from candidly.report import write
 from candidly.report.facts import AuditFacts, Findings, LevelFacts
-from candidly.report.texts import cut
 from candidly.tables import files
 
 ASSUMPTIONS = (

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from candidly import metrics
 from candidly.engine.building import network_tensors
 from candidly.engine.contract import Method, Sweep
 from candidly.engine.problem import Problem
@@ -32,15 +33,15 @@ class Watch:
     """
 
     def __init__(self, sets: Tensor, method: Method, held_out: Sequence[Tensor], patience: int | None):
-        self.sets, self.method, self.patience = sets, method, patience
         device = sets.device
+        self.method = method
+        self.patience = patience
         self.rows = torch.nn.utils.rnn.pad_sequence(list(held_out), batch_first=True).to(device)
         self.counts = torch.tensor([len(rows) for rows in held_out], device=device)
         self.valid = torch.arange(self.rows.shape[1], device=device) < self.counts[:, None]
-        self.runs = torch.arange(len(sets), device=device)[:, None]
-        self.record = torch.tensor(
-            [-1.0, 0.0], dtype=torch.float64
-        )  # the best mean rate, and epochs since; on the host
+        self.sets = sets[torch.arange(len(sets), device=device)[:, None], self.rows]  # (R, M, C)
+        # The best mean rate and the number of epochs since, on the host.
+        self.record = torch.tensor([-1.0, 0.0], dtype=torch.float64)
         self.best = {} if patience is None else {k: value.clone() for k, value in network_tensors(method).items()}
 
     @property
@@ -50,8 +51,8 @@ class Watch:
 
     def after_epoch(self, sweep: Sweep) -> Tensor:
         """Return the covering rate of every run (R,); remember the networks if it is better than ever on average."""
-        guess = sweep(lambda x: self.method.predict(x).argmax(-1), self.rows)
-        rate = (self.sets[self.runs, self.rows, guess] & self.valid).sum(1).double() / self.counts
+        hits = metrics.covered(sweep(self.method.predict, self.rows), self.sets)
+        rate = (hits & self.valid).sum(1).double() / self.counts
         if self.patience is not None:
             mean = float(rate.mean())
             if mean > float(self.record[0]):

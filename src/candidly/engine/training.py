@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from candidly import metrics
 from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
@@ -157,9 +158,8 @@ class Training:
             "share_changed": share((kept != self.original).any(-1)),
         }
         if self.y is not None:
-            true = self.y.expand(self.problem.runs, -1)
-            facts["accuracy"] = share(self.batch.guess == true)
-            facts["true_kept"] = share(kept.gather(2, true.unsqueeze(-1)).squeeze(-1))
+            facts["accuracy"] = share(self.batch.guess == self.y)
+            facts["true_kept"] = metrics.true_kept(self.original, kept, torch.where(member, self.y, -1))
         return facts
 
     def tensors(self) -> dict[str, Tensor]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from candidly.messages import cut, width
 from candidly.report.facts import Bin, Curve
-from candidly.report.texts import cut, percent, rounded, whole, width
+from candidly.report.texts import percent, rounded, whole
 
 LEVELS = 5  # shades of a heat map
 _MOST_GROUPS = 24  # of bars

@@ -1,6 +1,5 @@
 """Names and numbers as a page shows them."""
 
-import unicodedata
 from collections.abc import Sequence
 
 from candidly import messages as printable
@@ -19,35 +18,6 @@ def visible(text: str) -> str:
     if not text.strip(" "):
         return r"\x20" * len(text) or "(empty)"
     return printable.visible(text)
-
-
-def width(text: str) -> int:
-    """Return how many columns a text takes in a font of fixed width."""
-    return sum(_columns(letter) for letter in text)
-
-
-def _columns(letter: str) -> int:
-    if unicodedata.combining(letter):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-
-
-def cut(text: str, most: int) -> str:
-    """Cut a text that takes more than so many columns, with an ellipsis where it was cut.
-
-    Examples
-    --------
-    >>> cut("nightingale", 6), cut("wren", 6)
-    ('night…', 'wren')
-    """
-    if len(text) <= most and width(text) <= most:
-        return text
-    taken = 0
-    for i, letter in enumerate(text):
-        taken += _columns(letter)
-        if taken >= most or i >= 2 * most:  # a pile of accents takes no columns
-            return f"{text[:i].rstrip()}…"
-    return text
 
 
 def whole(number: int) -> str:

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from candidly.cleaning.audit import NOISY
+from candidly.messages import cut
 from candidly.report import charts
 from candidly.report.facts import HISTORY, AuditFacts, DoubtFacts, Doubtful, Findings, LevelFacts, PairFacts
-from candidly.report.texts import MISSING, cut, duration, fixed, interval, percent, rounded, visible, whole
+from candidly.report.texts import MISSING, duration, fixed, interval, percent, rounded, visible, whole
 
 _CURVES = {
     "loss": ("Loss", "what training makes small"),

@@ -8,19 +8,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from candidly.messages import CONTROL, FORMULA_START, NUMBER, escape_control
+
 _ROWS = 1 << 15  # to write at a time
 _BYTES = 1 << 24  # to read at a time, and so of a row
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UNFINISHED = "unexpected end of data"  # as the csv module says it
 _NO_TEXT = "is no text in UTF-8; save it as UTF-8"
 
-# In Arrow's dialect. Spreadsheets take some texts for formulas; written, these get an apostrophe in front, which is
-# taken away when they are read. A text that starts with apostrophes itself gets one more, so that it keeps its own.
-_FORMULA = r"^'*([\s\p{Z}]*[=+\-@]|\t)"
-_DEFUSED = r"^'+([\s\p{Z}]*[=+\-@]|\t)"
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"
-_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+_IS_FORMULA = f"^'*{FORMULA_START}"
+_IS_NEUTRALISED = f"^'+{FORMULA_START}"
+_IS_NUMBER = f"^{NUMBER}$"
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ def read(source: Text, texts: Collection[str]) -> Any:
     if start.startswith(_UTF16) or b"\0" in start:
         raise ValueError(f"{source.name} {_NO_TEXT}")
     header = _read_header(source)
-    names: list[str] = _restore(pa.array(name.strip() for name in header)).to_pylist()
+    names: list[str] = restore(pa.array(name.strip() for name in header)).to_pylist()
     check_columns(source.name, names)  # now, because types go by name
     kept = [raw for raw, name in zip(header, names, strict=True) if name in texts]
     table = _parse(source, header, kept)
@@ -135,7 +133,7 @@ def _decode(file: str, name: str, values: Any) -> Any:
             raise ValueError(f"{file}: row {row} is no UTF-8 in column {name!r}; save the file as UTF-8") from None
     if not pa.types.is_string(values.type):
         return values
-    return _restore(pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values))
+    return restore(pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values))
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -146,11 +144,11 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def _restore(values: Any) -> Any:
-    """Take the apostrophe away that `_defuse` put in front."""
+def restore(values: Any) -> Any:
+    """Take away the apostrophe that `neutralise` put in front."""
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.match_substring_regex(values, _DEFUSED), pc.utf8_slice_codeunits(values, 1), values)
+    return pc.if_else(pc.match_substring_regex(values, _IS_NEUTRALISED), pc.utf8_slice_codeunits(values, 1), values)
 
 
 class Lines:
@@ -175,7 +173,7 @@ class Lines:
         import pyarrow as pa
 
         self.delimiter = delimiter
-        self.header = _defuse(pa.array(table.column_names, pa.string())).to_pylist()
+        self.header = neutralise(pa.array(table.column_names, pa.string())).to_pylist()
         columns = [_to_text(name, values, separator) for name, values in zip(self.header, table.columns, strict=True)]
         self.table = pa.table(columns, names=self.header)
 
@@ -205,12 +203,12 @@ def _to_text(name: str, values: Any, separator: str) -> Any:
 
     kind = values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _defuse(_join(name, values, separator))
+        return neutralise(_join(name, values, separator))
     try:
         texts = values.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise ValueError(f"column {name!r} has type {kind}, which CSV does not have; write Parquet") from None
-    return texts if pa.types.is_primitive(kind) else _defuse(texts)
+    return texts if pa.types.is_primitive(kind) else neutralise(texts)
 
 
 def _join(name: str, values: Any, separator: str) -> Any:
@@ -226,13 +224,16 @@ def _join(name: str, values: Any, separator: str) -> Any:
     return pc.binary_join(values.cast(pa.list_(pa.string())), separator)
 
 
-def _defuse(values: Any) -> Any:
-    """Make control characters visible, and keep spreadsheets from taking text for a formula."""
+def neutralise(values: Any) -> Any:
+    """Apply the rule of `candidly.messages.neutralise` to a column of texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pc.any(pc.match_substring_regex(values, _CONTROL)).as_py():
-        texts = (value if value is None else value.translate(_VISIBLE) for value in values.to_pylist())
+    if pc.any(pc.match_substring_regex(values, CONTROL)).as_py():
+        texts = (value if value is None else escape_control(value) for value in values.to_pylist())
         values = pa.array(texts, pa.string())
-    risky = pc.and_not(pc.match_substring_regex(values, _FORMULA), pc.match_substring_regex(values, _NUMBER))
-    return pc.if_else(risky, pc.binary_join_element_wise("'", values, ""), values)
+    looks_like_formula = pc.match_substring_regex(values, _IS_FORMULA)
+    is_number = pc.match_substring_regex(values, _IS_NUMBER)
+    return pc.if_else(
+        pc.and_not(looks_like_formula, is_number), pc.binary_join_element_wise("'", values, ""), values
+    )
