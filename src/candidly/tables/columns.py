@@ -118,6 +118,8 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
     >>> [type(block).__name__ for _, block in table.blocks()]
     ['Numbers', 'Texts']
     """
+    if isinstance(X, Table):
+        return X
     if hasattr(X, "tocsc"):
         return _of_sparse(X)
     if isinstance(X, Tensor):

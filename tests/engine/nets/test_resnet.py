@@ -189,3 +189,16 @@ def test_evaluation_uses_the_bias_of_convolutions():
         x = images(4)[0]
         ours._dtype = torch.float32
         assert torch.allclose(ours(x), theirs(x), atol=1e-4)
+
+
+def test_a_network_for_gpus_can_turn_to_float32():
+    """Then it computes as one that was built for float32 does."""
+    half, plain = Resnet9((3, 32, 32), 4, half=True), Resnet9((3, 32, 32), 4)
+    plain.load_state_dict(half.state_dict())
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        wanted, before = plain.eval()(x), half.eval()(x)
+        half.use_float32()
+        assert torch.equal(half(x), wanted)
+    assert not torch.equal(before, wanted)
+    assert all(one.stride() == other.stride() for one, other in zip(half.parameters(), plain.parameters(), strict=True))
