@@ -165,7 +165,7 @@ def remove(path):
 
 
 def page(to="{}"):
-    return lambda place: put(place / "model" / "findings.json", to)
+    return lambda place: put(place / "model" / "report.json", to)
 
 
 MANY = {name: values * 700 for name, values in COLUMNS.items()} | {"tags": [f"class {i}" for i in range(21_000)]}
@@ -323,11 +323,11 @@ CASES = {
     "no features in the model": (model("facts", "estimator", "features", to={}), predict(), "model: "),
     "a network of nobody": (model("facts", "net", to="../../net.py"), predict(), "model: "),
     "a method of nobody": (model("facts", "method", to={"name": "os.system"}), predict(), "model: "),
-    "damaged findings": (page(), ["report", "model", "--out", "new.html"], "findings.json cannot be read"),
-    "no findings": (
-        remove("model/findings.json"),
+    "a damaged report": (page(), ["report", "model", "--out", "new.html"], "report.json cannot be read"),
+    "no report": (
+        remove("model/report.json"),
         ["report", "model", "--out", "new.html"],
-        "findings.json does not exist",
+        "report.json does not exist",
     ),
     "a missing feature": (rows(weight=None), predict("bad.csv"), "bad.csv lacks the columns 'weight'"),
     "an unknown feature": (

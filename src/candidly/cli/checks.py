@@ -9,7 +9,7 @@ from candidly.cli.options import CleaningOptions, OutputOptions
 from candidly.tables import files
 
 _PAGES = (".html", ".htm")
-_MODEL = {"model.json", "model.safetensors", "findings.json"}
+_MODEL = {"model.json", "model.safetensors", "report.json", "findings.json"}  # the last is of version 0.1
 
 
 def check_folds(folds: int | None) -> None:

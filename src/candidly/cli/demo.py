@@ -3,9 +3,9 @@
 import time
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
-from candidly import data
+from candidly import data, metrics
 from candidly.cleaning import find_cleaner
 from candidly.data import corrupt
 from candidly.engine.problem import Problem
@@ -34,24 +34,19 @@ def run(seeds: int, device: str) -> None:
     problem = Problem.of(
         digits.X, S, rows=[split[:cut] for split in splits], seeds=range(seeds), classes=digits.classes
     )
+    before = torch.from_numpy(S)
+    trained = torch.full((seeds, len(y)), -1)  # true labels of each run's training rows
+    for run, split in enumerate(splits):
+        trained[run, split[:cut]] = torch.from_numpy(y[split[:cut]])
     for name in COMBINATIONS:
         cleaner, _, method = name.rpartition("+")
         start = time.perf_counter()
         model = fit(problem, find_method(method), find_cleaner(cleaner or None), RECIPE, device=device)
         seconds = time.perf_counter() - start
         correct = model.predict(digits.X).argmax(-1).numpy() == y
-        accuracy = 100 * np.array([run[split[cut:]].mean() for run, split in zip(correct, splits, strict=True)])
-        kept, removed = _cleaning(S, model.kept.numpy(), y, [split[:cut] for split in splits])
+        accuracy = 100 * np.array([hits[split[cut:]].mean() for hits, split in zip(correct, splits, strict=True)])
+        kept = float(metrics.true_kept(before, model.kept, trained).mean())
+        removed = float(metrics.wrong_removed(before, model.kept, trained).mean())
         spread = accuracy.std(ddof=1) if seeds > 1 else 0.0
         shares = f"{100 * kept:17.1f}%{100 * removed:14.1f}%"
         print(f"{name:{_WIDTH}}{accuracy.mean():9.2f} ± {spread:<5.2f}{shares}{seconds:9.1f}", flush=True)
-
-
-def _cleaning(
-    S: NDArray[np.bool_], kept: NDArray[np.bool_], y: NDArray[np.int64], rows: list[NDArray[np.int64]]
-) -> tuple[float, float]:
-    """Return the fractions of true labels kept and of wrong candidates removed, over the training rows of all runs."""
-    wrong = S & ~np.eye(S.shape[1], dtype=bool)[y]
-    true_kept = [run[index, y[index]].mean() for run, index in zip(kept, rows, strict=True)]
-    removed = [1 - (run & wrong)[index].sum() / wrong[index].sum() for run, index in zip(kept, rows, strict=True)]
-    return float(np.mean(true_kept)), float(np.mean(removed))

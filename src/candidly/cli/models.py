@@ -52,15 +52,15 @@ def predict(
         id: Column of row ids (default: that of the training table, if present).
         drop: Columns to ignore, separated by commas.
         separator: Separator between class names in a CSV cell.
-        delimiter: Column delimiter of CSV files (default: a comma; a tab for .tsv files).
+        delimiter: Column delimiter of CSV files (default: that of the training table; a tab for .tsv files).
     """
     import numpy as np
     import pyarrow as pa
 
     from candidly.cli.checks import check_id, check_table
     from candidly.cli.output import describe_predictions
-    from candidly.cli.reading import known_columns, naming, read_new_rows, split
-    from candidly.conformal.calibration import check_share
+    from candidly.cli.reading import naming, read_new_rows
+    from candidly.conformal.calibration import Rule, check_share
     from candidly.tables import files, labelled
     from candidly.tables.class_columns import set_column
 
@@ -68,21 +68,24 @@ def predict(
         for name, value in (("alpha", alpha), ("max_risk", max_risk)):
             if value is not None:
                 check_share(name, value)
-        rule = sets.given(alpha)
+        rule = Rule(**sets.given(alpha))
         check_table(out, [table], output)
         classifier = _load(model, output)
         names = [str(name) for name in classifier.classes_.tolist()]
         if alpha is not None:
             files.check_names(out, names, separator)
-        known = known_columns(model)
-        others = [name for some in known.values() for name in some]
-        rows, found = read_new_rows(classifier.features_, others, table, {"--id": id}, split(drop, "--drop"), delimiter)
-        id = id or next((name for name in known.get("id", ()) if name in found.column_names), None)
+        schema = classifier.schema_
+        rows, found = read_new_rows(table, classifier.features_, schema, {"--id": id}, drop, delimiter)
+        if id is None and schema is not None and schema.id in found.column_names:
+            id = schema.id
         check_id(id, _RESULT)
         ids = pa.array(np.arange(found.num_rows)) if id is None else found.column(id)
         with naming(labelled.name_of(table)):
-            p = classifier.predict_proba(rows)
-        chosen = None if alpha is None else classifier.predict_set(rows, alpha, **rule)
+            p, p_values = classifier.predict_all(rows, [] if alpha is None else [rule])
+        chosen = None
+        if alpha is not None:
+            classifier.calibration_.check_level(alpha, rule)
+            chosen = p_values[0] > alpha
         blank = None if max_risk is None else p.max(1) < classifier.calibration_.threshold(max_risk)
         columns = {id or "row": ids, "predicted": pa.array(names).take(pa.array(p.argmax(1), mask=blank))}
         columns["confidence"] = pa.array(p.max(1), pa.float32())
@@ -115,10 +118,10 @@ def evaluate(
         plot: Also write plots to this file (.svg, .pdf or .png).
         candidate: Candidate that scores a held-out row: best, mean, pooled, worst or singletons (default: best).
         drop: Columns to ignore, separated by commas.
-        delimiter: Column delimiter of CSV files (default: a comma; a tab for .tsv files).
+        delimiter: Column delimiter of CSV files (default: that of the training table; a tab for .tsv files).
     """
     from candidly.cli.output import describe_evaluation
-    from candidly.cli.reading import known_columns, naming, read_new_rows, split
+    from candidly.cli.reading import naming, read_new_rows
     from candidly.estimator import evaluation
     from candidly.store.figures import FORMATS
     from candidly.tables import files, labelled
@@ -127,9 +130,8 @@ def evaluate(
         if plot is not None:
             files.check_writable(plot, FORMATS)
         classifier = _load(model, output)
-        others = [name for some in known_columns(model).values() for name in some]
         rows, found = read_new_rows(
-            classifier.features_, others, table, {"--labels": labels}, split(drop, "--drop"), delimiter
+            table, classifier.features_, classifier.schema_, {"--labels": labels}, drop, delimiter
         )
         classes = {str(name): name for name in classifier.classes_.tolist()}
         texts = labelled.column_texts(found.column(labels))
@@ -150,15 +152,13 @@ def report(model: ModelArgument, *, out: Path, output: Annotated[OutputOptions, 
         out: File to write (.html).
     """
     from candidly.cli.checks import check_page
-    from candidly.cli.output import describe_findings, write_page
-    from candidly.cli.reading import read_findings
+    from candidly.cli.output import describe_report, write_page
+    from candidly.report import saved
 
     check_page(out, model)
-    findings = read_findings(model)
-    if findings is None:
-        raise FileNotFoundError(f"{model / 'findings.json'} does not exist; `candidly fit` writes it with the model")
-    write_page(findings, out)
-    output.show(*describe_findings(findings, {"report": out}))
+    facts = saved.read(model)
+    write_page(facts, out)
+    output.show(*describe_report(facts, {"report": out}))
 
 
 def _load(model: Path, output: OutputOptions) -> "PartialLabelClassifier":

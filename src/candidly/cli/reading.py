@@ -6,17 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from candidly import store
 from candidly.candidates.votes import Votes
 from candidly.cli.options import CleaningOptions, ReadingOptions, VoteOptions
-from candidly.report.facts import Findings
 from candidly.tables import files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
 from candidly.tables.labelled import Ballot, Labelled
 from candidly.tables.schema import Schema
-
-ROLES, DROPPED = ("candidates", "id", "labels"), "dropped columns"
 
 
 def split(text: str | None, option: str) -> list[str]:
@@ -87,50 +83,32 @@ def _read_classes(text: str | None) -> list[str] | None:
     return [line.strip() for line in lines if line.strip()]
 
 
-def read_findings(model: Path) -> Findings | None:
-    """Read the findings that were saved with a model, if there are some."""
-    path = model / "findings.json"
-    if not path.is_file():
-        return None
-    facts = store.read_json(path)
-    try:
-        return Findings.from_json(facts)
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-
-
-def known_columns(model: Path) -> dict[str, list[str]]:
-    """Return the columns that are no features, by what they were when the model was trained."""
-    findings = read_findings(model)
-    settings = {} if findings is None else findings.settings
-    known = {role: settings.get(f"{role} column") for role in ROLES}
-    dropped = settings.get(DROPPED)
-    columns = {role: [name] for role, name in known.items() if isinstance(name, str)}
-    return columns | {DROPPED: split(dropped, DROPPED) if isinstance(dropped, str) else []}
-
-
 def read_new_rows(
-    features: Features,
-    others: list[str],
     table: str,
+    features: Features,
+    schema: Schema | None,
     named: Mapping[str, str | None],
-    drop: list[str],
+    drop: str | None,
     delimiter: str | None,
 ) -> tuple[Any, Any]:
     """Read rows for a model: return their features, and the whole table.
 
-    Columns that were not features in training (`others`), that options name (`named`) or drop are not features.
+    Columns that were not features in training, by the model's schema, and columns that options name or drop are not
+    features. The schema's delimiter is the default for CSV.
     """
-    used = features.names_ or ()
+    schema, dropped, used = schema or Schema(), split(drop, "--drop"), features.names_ or ()
+    others = [*schema.named.values(), *schema.drop]
+    if delimiter is None and (table == "-" or table.lower().endswith((".csv", ".csv.gz"))):
+        delimiter = schema.delimiter
     # Read categories as text, as in training: 01 is not the category 1.
     categories = [name for name, column in zip(used, features.columns, strict=False) if isinstance(column, Category)]
     given = [(option, name) for option, name in named.items() if name is not None]
     found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
-    for option, name in [*given, *(("--drop", name) for name in drop)]:
+    for option, name in [*given, *(("--drop", name) for name in dropped)]:
         labelled.check_column(found, labelled.name_of(table), name, option)
     if named.get("--labels") in used:
         raise ValueError(f"--labels is {named['--labels']!r}, a feature of the model; name the column of true labels")
-    left_out = {*others, *drop, *(name for _, name in given)} - set(used)
+    left_out = {*others, *dropped, *(name for _, name in given)} - set(used)
     rows = found.select([name for name in found.column_names if name not in left_out])
     labelled.check_types(rows, labelled.name_of(table))
     return rows, found

@@ -1,6 +1,5 @@
 """Commands that train: fit, clean, audit."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +18,9 @@ from candidly.cli.options import (
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
 if TYPE_CHECKING:
     from candidly.estimator import PartialLabelClassifier
-    from candidly.report.facts import Findings
     from candidly.tables.labelled import Labelled
 
 _RESULT = ("candidates", "kept", "removed", "predicted", "confidence", "scores", "true")
-_LONGEST = 10_000  # characters that findings take
 
 
 def fit(
@@ -46,11 +43,10 @@ def fit(
         out: Folder for the model.
         report: Also write an HTML report to this file (.html).
     """
-    import json
-
     from candidly.cli.checks import check_folder, check_page
-    from candidly.cli.output import describe_findings, write_page
+    from candidly.cli.output import describe_report, write_page
     from candidly.cli.reading import read
+    from candidly.report import saved, summarise
     from candidly.tables import files
 
     with output.hide_warnings():
@@ -58,11 +54,11 @@ def fit(
         check_page(report, out)
         rows = read(table, candidates, reading)
         classifier = _train(rows, training, output)
-        findings = _find(classifier, rows)
+        facts = summarise(classifier, rows.title, rows.ids, rows.labels)
         with files.writing(out):
-            classifier.save(out, {"findings.json": json.dumps(findings.to_json()).encode()})
-        write_page(findings, report)
-    output.show(*describe_findings(findings, {"model": out, "report": report}))
+            classifier.save(out, {saved.FILE: saved.to_bytes(facts)})
+        write_page(facts, report)
+    output.show(*describe_report(facts, {"model": out, "report": report}))
 
 
 def clean(options: Annotated[CleaningOptions, Inline], *, out: str) -> None:
@@ -76,8 +72,9 @@ def clean(options: Annotated[CleaningOptions, Inline], *, out: str) -> None:
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output.
     """
     from candidly.cli.checks import check_folds, check_id, check_page, check_source, check_table
-    from candidly.cli.output import describe_findings, describe_votes, write_page
+    from candidly.cli.output import describe_report, describe_votes, write_page
     from candidly.cli.reading import read_source
+    from candidly.report import summarise
     from candidly.tables import files
 
     output, separator = options.output, options.reading.separator
@@ -90,12 +87,12 @@ def clean(options: Annotated[CleaningOptions, Inline], *, out: str) -> None:
         check_id(rows.schema.id, _RESULT)
         files.check_names(out, [str(name) for name in rows.candidates.classes], separator)
         classifier = _train(rows, options.training, output)
-        findings = _find(classifier, rows)
+        facts = summarise(classifier, rows.title, rows.ids, rows.labels)
         files.write(_result(rows, classifier, out), out, separator=separator)
-        write_page(findings, options.report)
-    lines, facts = describe_findings(findings, {"cleaned": out, "report": options.report})
+        write_page(facts, options.report)
+    lines, found = describe_report(facts, {"cleaned": out, "report": options.report})
     before, agreement = describe_votes(votes)
-    output.show([*before, *lines], facts | agreement, to_stderr=out == "-")
+    output.show([*before, *lines], found | agreement, to_stderr=out == "-")
 
 
 def audit(options: Annotated[CleaningOptions, Inline], *, alphas: Levels = None) -> None:
@@ -114,6 +111,7 @@ def audit(options: Annotated[CleaningOptions, Inline], *, alphas: Levels = None)
     from candidly.cli.checks import check_folds, check_page, check_source
     from candidly.cli.output import describe_audit, describe_votes, write_page
     from candidly.cli.reading import read_source
+    from candidly.report import summarise
 
     with options.output.hide_warnings():
         check_folds(options.training.folds)
@@ -123,11 +121,12 @@ def audit(options: Annotated[CleaningOptions, Inline], *, alphas: Levels = None)
         rows, votes = read_source(options)
         if len(rows.candidates) < FEW:
             raise ValueError(f"{rows.title} has {len(rows.candidates)} rows; an audit needs at least {FEW}")
-        findings = _find(_train(rows, options.training, options.output), rows, levels)
-        write_page(findings, options.report)
-    lines, facts = describe_audit(findings, options.report)
+        classifier = _train(rows, options.training, options.output)
+        facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels)
+        write_page(facts, options.report)
+    lines, found = describe_audit(facts, options.report)
     before, agreement = describe_votes(votes)
-    options.output.show([*before, *lines], facts | agreement)
+    options.output.show([*before, *lines], found | agreement)
 
 
 def _read_levels(text: str | None) -> tuple[float, ...]:
@@ -173,27 +172,9 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
         verbose=int(output.progress),
     )
     with naming(rows.title):
-        return classifier.fit(rows.features, rows.candidates, weights=rows.weights)
-
-
-def _find(classifier: "PartialLabelClassifier", rows: "Labelled", alphas: Sequence[float] | None = None) -> "Findings":
-    """Return the findings; their settings also say which columns are no features."""
-    import csv
-    import dataclasses
-    import io
-
-    from candidly.cleaning.audit import ALPHAS
-    from candidly.cli.reading import DROPPED, ROLES
-    from candidly.report import summarise
-
-    findings = summarise(classifier, rows.title, rows.ids, rows.labels, alphas or ALPHAS)
-    roles = {f"{role} column": getattr(rows.schema, role) for role in ROLES}
-    if rows.schema.drop:
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(rows.schema.drop)
-        roles[DROPPED] = line.getvalue()
-    columns = {what: text for what, text in roles.items() if text is not None and len(text) <= _LONGEST}
-    return dataclasses.replace(findings, settings=findings.settings | columns)
+        classifier.fit(rows.features, rows.candidates, weights=rows.weights)
+    classifier.schema_ = rows.schema
+    return classifier
 
 
 def _result(rows: "Labelled", classifier: "PartialLabelClassifier", out: str) -> Any:
