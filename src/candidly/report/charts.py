@@ -155,7 +155,7 @@ def _estimates(name: str, points: Sequence[Point], x: Scale, y: Scale) -> list[s
         if one.true is not None:
             across, down = x(one.alpha), y(one.true)
             corners = _points([(across, down - 6), (across + 6, down), (across, down + 6), (across - 6, down)])
-            hint = _title(f"α = {rounded(one.alpha)}: {one.true:.1f} % in truth")
+            hint = _title(f"α = {rounded(one.alpha)}: true value {one.true:.1f} %")
             marks.append(_element("polygon", hint, class_="counted", points=corners))
     return marks
 
