@@ -368,7 +368,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         S = torch.from_numpy(original.matrix.copy())[tested]
         labels = None if y_true is None else targets.number(y_true, original.classes, len(original))[0]
         y = None if labels is None else torch.from_numpy(labels)[tested]
-        return audit(self._log_p[tested], S, self.budget_, alphas=levels, y=y)
+        return audit(self._log_p[tested], S, self.budget_, alphas=levels, y=y, class_names=original.classes)
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({})) -> None:
         """Write the model to a folder: `model.safetensors`, `model.json` and, where given, further files by name.
