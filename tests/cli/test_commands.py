@@ -218,7 +218,7 @@ def test_doubts_are_told_by_name_a_few_of_each(capsys):
     OutputOptions().show(lines, facts)
     out = capsys.readouterr().out
     assert f"  \\x1b[31mred and {'x' * 39}…: why not\n" in out
-    assert "  class 9 and class 10: why not\n  … and 2 more\nunreliable classes:\n" in out
+    assert "  class 9 and class 10: why not\n  … and 2 more\nDoubtful classes:\n" in out
     assert out.endswith("  class 8: too few\n  class 9: too few\n")
     assert out.count("more\n") == 1
     assert "\x1b" not in out

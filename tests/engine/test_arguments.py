@@ -59,8 +59,8 @@ class Beside(nn.Module):
             r"does not depend on the network's parameter nets.0.side.weight; call",
         ),
         ({"graph": "yes"}, "graph is 'yes'; use 'auto', 'on' or 'off'"),
-        ({"every": 0}, "every is 0; save every 1 or more epochs"),
-        ({"method": Valen(warmup=0)}, "warmup is 0; the graph needs at least one epoch"),
+        ({"every": 0}, "every is 0; it must be at least 1"),
+        ({"method": Valen(warmup=0)}, "warmup is 0; it must be at least 1"),
     ],
 )
 def test_a_wrong_argument_is_refused_with_advice(options, message):

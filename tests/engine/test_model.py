@@ -255,7 +255,7 @@ def test_a_network_of_ones_own_is_checked_with_what_it_will_see():
 def test_a_network_of_ones_own_must_be_given_again(tmp_path):
     model = train(net=small)
     model.save(tmp_path)
-    with pytest.raises(ValueError, match=r"uses the network 'small' of your own; pass load\(\.\.\., net=factory\)"):
+    with pytest.raises(ValueError, match=r"with the custom network 'small'; pass load\(\.\.\., net=factory\)"):
         Model.load(tmp_path)
     assert_same(model, Model.load(tmp_path, net=small))
 
@@ -285,7 +285,7 @@ def test_weights_are_never_broadcast_into_another_network(tmp_path):
 def test_a_method_of_ones_own_must_be_given_again(tmp_path):
     model = train(Own(3.0))
     model.save(tmp_path)
-    with pytest.raises(ValueError, match=r"uses the method 'own' of your own; pass load\(\.\.\., method=\.\.\.\)"):
+    with pytest.raises(ValueError, match=r"the method 'own', .*if it is a custom method, pass load\(\.\.\., method="):
         Model.load(tmp_path)
     given = Own(3.0)
     assert_same(model, Model.load(tmp_path, method=given))
@@ -389,7 +389,7 @@ FORGED = {
     "unknown recipe": ({"recipe": {"momentum": 1}}, "recipe has the unknown setting 'momentum'"),
     "wrong recipe": ({"recipe": {"epochs": -1}}, "epochs is -1"),
     "mistyped recipe": ({"recipe": {"epochs": "many"}}, "epochs is 'many'"),
-    "unnamed recipe": ({"recipe": {"name": 3}}, "recipe is called 3"),
+    "unnamed recipe": ({"recipe": {"name": 3}}, "recipe has the name 3"),
     "method": ({"method": "proden"}, "method is 'proden' instead of"),
     "unnamed method": ({"method": {}}, "method is {}"),
     "method named otherwise": ({"method": {"name": ["proden"]}}, "method is"),
@@ -402,7 +402,7 @@ FORGED = {
     "number for a text": ({"method": {"name": "pop", "growth": 1}}, "no setting growth=1"),
     "unknown choice": ({"method": {"name": "pop", "growth": "fast"}}, "growth 'fast'"),
     "another method": ({"method": {"name": "crosel"}}, "networks would hold"),
-    "unknown method": ({"method": {"name": "magic"}}, "uses the method 'magic' of your own"),
+    "unknown method": ({"method": {"name": "magic"}}, "trained with the method 'magic', which candidly does not know"),
 }
 
 
@@ -673,8 +673,8 @@ def test_predict_works_in_blocks(numbers, monkeypatch):
     model, X = train(net="mlp"), problem().X
     whole, sizes = model.predict(X), []
     plain = Proden.predict
-    monkeypatch.setattr(batches, "_SWEEP_NUMBERS", {"cpu": numbers})
-    monkeypatch.setattr(batches, "_LAYER", 2 * D)
+    monkeypatch.setattr(batches, "_BLOCK_NUMBERS", {"cpu": numbers})
+    monkeypatch.setattr(batches, "_LAYER_WIDTH", 2 * D)
     monkeypatch.setattr(Proden, "predict", lambda self, x: sizes.append(x.shape[1]) or plain(self, x))
     assert torch.allclose(model.predict(X), whole, atol=1e-6)
     assert sum(sizes) == N

@@ -192,7 +192,7 @@ def test_class_names_may_be_tuples():
 def test_views_on_the_runs():
     problem = Problem.of(X, S, rows=[[0, 1], [1, 2, 3]], seeds=[4, 5], y=[0, 1, 2, 2])
     assert (problem.runs, problem.num_classes) == (2, 3)
-    assert problem.members.tolist() == [[True, True, False, False], [False, True, True, True]]
+    assert problem.training_mask.tolist() == [[True, True, False, False], [False, True, True, True]]
     assert torch.equal(problem.sets, torch.from_numpy(np.stack([S, S])))
     own = Problem.of(X, np.stack([S, ~S]), seeds=[4, 5])
     assert torch.equal(own.sets, torch.from_numpy(np.stack([S, ~S])))
@@ -342,21 +342,23 @@ def test_weights_are_where_methods_start():
     votes = np.array([[3, 1, 5], [0, 0, 0], [2, 7, 2], [0, 0, 4]])
     problem = Problem.of(np.zeros((4, 2)), S, weights=votes, seeds=[0, 1])
     expected = torch.tensor([[0.75, 0.25, 0], [1 / 3] * 3, [0.5, 0, 0.5], [0, 0, 1]])  # where nothing counts, all do
-    assert torch.allclose(problem.start, expected.expand(2, -1, -1))
+    assert torch.allclose(problem.initial_weights, expected.expand(2, -1, -1))
     for name, weights in (("proden", "q"), ("rc", "q"), ("cavl", "q"), ("pop", "q"), ("valen", "od")):
         method = METHODS[name]()
         method.setup(problem, builder(problem, "mlp"))
         for weight in weights:
-            assert torch.allclose(getattr(method, weight), problem.start), name
+            assert torch.allclose(getattr(method, weight), problem.initial_weights), name
     equal = Problem.of(np.zeros((4, 2)), S)
-    assert torch.allclose(equal.start[0], torch.as_tensor(S / S.sum(1, keepdims=True), dtype=torch.float32))
+    assert torch.allclose(equal.initial_weights[0], torch.as_tensor(S / S.sum(1, keepdims=True), dtype=torch.float32))
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-44, 1e39, 1e300])
 def test_only_the_ratios_of_weights_count(scale):
     votes = np.array([[3.0, 1.0, 0.0], [1.0, 1.0, 2.0]])
     sets = [[True, True, False], [True, True, True]]
-    plain, scaled = (Problem.of(np.zeros((2, 1)), sets, weights=votes * factor).start for factor in (1, scale))
+    plain, scaled = (
+        Problem.of(np.zeros((2, 1)), sets, weights=votes * factor).initial_weights for factor in (1, scale)
+    )
     assert torch.allclose(plain, scaled, rtol=1e-5)
 
 

@@ -617,7 +617,7 @@ def test_a_method_of_ones_own_is_asked_for(tmp_path):
     classifier = cheap(method=Mine()).fit(X, S)
     with pytest.warns(UserWarning, match="Mine is not saved"):
         classifier.save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"pass load\(..., method=...\)"):
+    with pytest.raises(ValueError, match=r"pass load\(..., method="):
         PartialLabelClassifier.load(tmp_path / "model")
     again = PartialLabelClassifier.load(tmp_path / "model", method=Mine())
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))

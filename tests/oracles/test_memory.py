@@ -69,7 +69,7 @@ def test_valen_keeps_its_graph_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
             problem, Valen(warmup=1, k=3), None, Recipe(epochs=2, batch_size=BATCH), device="cpu", progress=False
         )
     assert model.method.graph.shape == (RUNS, N, 3)
-    assert (model.method.graph[problem.members] >= 0).all()
+    assert (model.method.graph[problem.training_mask] >= 0).all()
     for name, value in vars(model.method).items():
         assert not isinstance(value, Tensor) or value.numel() < N * N, name
     assert largest.elements < N * N

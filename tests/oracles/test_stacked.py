@@ -58,7 +58,7 @@ def assert_every_phase(name: str, cleaner: Cleaner | None, model: Model) -> None
     assert len({len(rows) for rows in problem.rows}) == len(RUNS)
     assert steps == {21}
     assert epochs == make_recipe(name, epochs=2).epochs
-    members = problem.members
+    members = problem.training_mask
     if cleaner is not None:
         assert (model.history["share_changed"][1:].max(0) > 0).all()
     if name == "pop":

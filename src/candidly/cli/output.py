@@ -8,17 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.votes import Votes
-from candidly.cleaning.budget import FEW
+from candidly.cleaning.audit import ASSUMPTIONS
+from candidly.cleaning.budget import MIN_ROWS
 from candidly.estimator.evaluation import Evaluation
 from candidly.messages import cut, visible
 from candidly.report import write
 from candidly.report.facts import AuditFacts, LevelFacts, ReportFacts
 from candidly.tables import files
 
-ASSUMPTIONS = (
-    "These are estimates without a guarantee. They assume that the true label is a candidate, and that wrong "
-    "candidates resemble the features of their row no more than in the synthetic sets that were tested."
-)
 _MOST_NAMED, _LONGEST_NAME = 10, 40
 
 
@@ -32,7 +29,7 @@ def describe_report(report: ReportFacts, places: Mapping[str, str | Path | None]
     if report.cost is not None:
         lines.append(_describe_cost(report.cost))
     elif report.audit is None:
-        lines.append(f"no candidate was removed: this needs at least {FEW} held-out rows")
+        lines.append(f"no candidate was removed: this needs at least {MIN_ROWS} held-out rows")
     truth = report.truth
     if truth is not None:
         shares = {"accuracy": truth["accuracy"], "true labels kept": truth["true_kept"]}
@@ -165,11 +162,11 @@ def _table(levels: Sequence[LevelFacts], used: LevelFacts | None) -> list[str]:
 
 
 def _doubts(audit: AuditFacts, classes: Sequence[str]) -> list[str]:
-    """Return lines on indistinguishable and unreliable classes, a few of each."""
+    """Return lines on classes that cannot be told apart and on doubtful classes, a few of each."""
     names = [cut(visible(name), _LONGEST_NAME) for name in classes]
     pairs = [f"  {' and '.join(names[j] for j in one['numbers'])}: {one['why']}" for one in audit["pairs"]]
     doubts = [f"  {names[one['number']]}: {one['why']}" for one in audit["classes"]]
-    return [*_some("indistinguishable classes:", pairs), *_some("unreliable classes:", doubts)]
+    return [*_some("Classes that cannot be told apart:", pairs), *_some("Doubtful classes:", doubts)]
 
 
 def _some(head: str, lines: Sequence[str]) -> list[str]:

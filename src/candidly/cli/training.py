@@ -100,14 +100,14 @@ def audit(options: Annotated[CleaningOptions, Inline], *, alphas: Levels = None)
 
     Trains as `clean` does. For each level, prints the estimated fraction of rows that would lose their true label, the
     estimated fraction of wrong candidates that would be removed (both with 90% intervals), and the number of candidates
-    removed; with --labels, also the true fractions. Then lists classes that cannot be distinguished or have too few
+    removed; with --labels, also the true fractions. Then lists classes that cannot be told apart or have too few
     rows. These are estimates without a guarantee: they assume that the true label is a candidate, and that wrong
     candidates resemble the features of their row no more than in the synthetic sets that were tested.
 
     Args:
         alphas: Levels besides --alpha, separated by commas (default: 0.01,0.02,0.05,0.1,0.15,0.2,0.3).
     """
-    from candidly.cleaning.budget import FEW
+    from candidly.cleaning.budget import MIN_ROWS
     from candidly.cli.checks import check_folds, check_page, check_source
     from candidly.cli.output import describe_audit, describe_votes, write_page
     from candidly.cli.reading import read_source
@@ -119,8 +119,8 @@ def audit(options: Annotated[CleaningOptions, Inline], *, alphas: Levels = None)
         check_page(options.report)
         levels = _read_levels(alphas)
         rows, votes = read_source(options)
-        if len(rows.candidates) < FEW:
-            raise ValueError(f"{rows.title} has {len(rows.candidates)} rows; an audit needs at least {FEW}")
+        if len(rows.candidates) < MIN_ROWS:
+            raise ValueError(f"{rows.title} has {len(rows.candidates)} rows; an audit needs at least {MIN_ROWS}")
         classifier = _train(rows, options.training, options.output)
         facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels)
         write_page(facts, options.report)

@@ -2,32 +2,33 @@
 
 from candidly.conformal.pvalues import (
     cross_p_values,
-    cumulative,
     p_values,
     ranks,
     remark_level,
     shares,
     smoothed_p_values,
-    threshold,
     with_ends,
 )
 from candidly.conformal.scores import aps, best, mean, off_candidate_mass, pooled, singletons, sort_scores, worst
 from candidly.conformal.temperature import (
+    TEMPERATURES,
     blocks,
     candidate_log_odds,
     candidate_probabilities,
+    fit_candidate_probabilities,
     fit_temperature,
     log,
 )
 
 __all__ = [
+    "TEMPERATURES",
     "aps",
     "best",
     "blocks",
     "candidate_log_odds",
     "candidate_probabilities",
     "cross_p_values",
-    "cumulative",
+    "fit_candidate_probabilities",
     "fit_temperature",
     "log",
     "mean",
@@ -40,7 +41,6 @@ __all__ = [
     "singletons",
     "smoothed_p_values",
     "sort_scores",
-    "threshold",
     "with_ends",
     "worst",
 ]

@@ -1,4 +1,16 @@
-"""Probabilities of candidates at a temperature, and the temperature that makes candidate sets the most likely."""
+"""Probabilities of candidates at a temperature, and the temperature that maximises the candidate likelihood.
+
+The candidate likelihood of a row is ``Σ_{j∈S} softmax(z/T)_j``: how probable it is, at temperature T, that the true
+label is a candidate. It needs no true labels. There are two searches for its maximum:
+
+- `fit_temperature`, after training: one T for all rows, by a grid and golden sections. It computes in float64, block by
+  block, and reads losses back to the host to decide where to look next.
+- `fit_candidate_probabilities`, before each epoch of a training: one T per run, from a fixed grid. It reads nothing
+  back, so a GPU that is still busy with the epoch before need not be waited for.
+
+Neither goes below 1. The likelihood does not see errors within a candidate set. Where it is largest below 1, wrong
+candidates resemble the true label, and sharper probabilities would only be more confident in mistakes.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -6,7 +18,22 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-_VALUES, _ROWS = 2**16, 2**10  # to compute at a time: so many values, or so many rows if that is more
+from candidly.candidates.weights import masked_softmax
+
+HOTTEST = 10.0
+"""Largest temperature of `TEMPERATURES` and `fit_temperature`."""
+
+_INTERVALS = 24
+_STEP = math.log(HOTTEST) / _INTERVALS
+
+TEMPERATURES = tuple(math.exp(k * _STEP) for k in range(_INTERVALS + 1))
+"""Grid from 1 to `HOTTEST`, equally spaced in log T. It is searched as a whole: there may be several maxima."""
+
+_RUN_TEMPERATURES = tuple(2 ** (k / 4) for k in range(1, 17))
+"""Grid of `fit_candidate_probabilities`, besides 1: up to 16."""
+
+_BLOCK_VALUES = 2**16
+_BLOCK_ROWS = 2**10
 
 
 def log(p: Tensor) -> Tensor:
@@ -15,8 +42,8 @@ def log(p: Tensor) -> Tensor:
 
 
 def blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split matrices of one shape into blocks of rows; unless there are very many classes, they fit a cache."""
-    rows = max(_VALUES // tensors[0].shape[1], _ROWS)
+    """Split matrices of one shape into blocks of rows that fit a cache, unless there are thousands of classes."""
+    rows = max(_BLOCK_VALUES // tensors[0].shape[1], _BLOCK_ROWS)
     return zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 
@@ -32,15 +59,15 @@ def candidate_probabilities(log_p: Tensor, S: Tensor, temperature: float) -> Ten
     tensor([[0.6667, 0.3333, 0.0000]])
     """
     q = log_p / temperature
-    for part, s in blocks(q, S):  # in place: there may be room for few matrices of this size
-        part.copy_(part.masked_fill(~s, -torch.inf).softmax(-1))
+    for part, s in blocks(q, S):  # in place, to hold few matrices of this size at a time
+        part.copy_(masked_softmax(part, s))
     return q
 
 
 def candidate_log_odds(log_p: Tensor, S: Tensor, temperatures: Sequence[float]) -> Iterator[Tensor]:
-    """Yield, by `blocks` of n rows, ``log Σ_{j∈S} exp(z_j/T) − log Σ_{j∉S} exp(z_j/T)`` in float64, (temperatures, n).
+    """Yield ``log Σ_{j∈S} exp(z_j/T) − log Σ_{j∉S} exp(z_j/T)`` in float64, (temperatures, n), by `blocks` of n rows.
 
-    It is the log-odds that softmax(z/T) gives to the candidates, +inf where all classes are candidates.
+    These are the log-odds of the candidate likelihood: +inf where all classes are candidates.
 
     Examples
     --------
@@ -51,47 +78,84 @@ def candidate_log_odds(log_p: Tensor, S: Tensor, temperatures: Sequence[float]) 
     """
     lowest = torch.finfo(torch.float64).min
     for z, s in blocks(log_p, S):
-        z, s = z.T.double().contiguous(), s.T.contiguous()  # sums over the first axis are fast, also of few classes
-        candidates, others = z.masked_fill(~s, -torch.inf), z.masked_fill(s, -torch.inf)
-        inner, outer = candidates.amax(0).clamp_min_(lowest), others.amax(0).clamp_min_(lowest)
+        z, s = z.T.double().contiguous(), s.T.contiguous()  # sums over the first axis are fast even for few classes
+        candidates = z.masked_fill(~s, -torch.inf)
+        others = z.masked_fill(s, -torch.inf)
+        inner = candidates.amax(0).clamp_min_(lowest)
+        outer = others.amax(0).clamp_min_(lowest)
         z = torch.maximum(candidates.sub_(inner), others.sub_(outer))  # the largest term of each sum is 1
-        member, odds = s.double(), z.new_empty(len(temperatures), z.shape[1])
+        member = s.double()
+        odds = z.new_empty(len(temperatures), z.shape[1])
         for T, row in zip(temperatures, odds, strict=True):
             terms = (z * (1 / T)).exp_()
-            total, inside = terms.sum(0), terms.mul_(member).sum(0)
+            total = terms.sum(0)
+            inside = terms.mul_(member).sum(0)
             torch.sub((inner - outer) / T, (total / inside - 1).log_(), out=row)
         yield odds
 
 
 def fit_temperature(log_p: Tensor, S: Tensor) -> float:
-    """Return the T, from 1 to 10, with the largest candidate likelihood, ``Σ_i log Σ_{j∈S_i} softmax(z_i/T)_j``.
+    """Return the T from 1 to `HOTTEST` that maximises the candidate likelihood, ``Σ_i log Σ_{j∈S_i} softmax(z_i/T)_j``.
 
-    The rows must not have trained what gave `log_p` (N, C): a network is too sure of rows that it saw. Below 1 it does
-    not go. Where the likelihood wants that, wrong candidates resemble the true label, and sharper probabilities would
-    only be surer of mistakes.
+    `log_p` (N, C) must come from networks that did not train on these rows: networks are overconfident on their
+    training rows.
 
     Examples
     --------
     >>> p, S = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]]), torch.tensor([[1, 0], [1, 0], [0, 1]]).bool()
     >>> T = fit_temperature(p.log(), S)
-    >>> (p.log() / T).softmax(-1)[0]  # as often as either was right
+    >>> (p.log() / T).softmax(-1)[0]  # as often as each was right
     tensor([0.6667, 0.3333])
     """
 
-    def losses(scales: Sequence[float]) -> list[float]:
-        odds = candidate_log_odds(log_p, S, [math.exp(scale) for scale in scales])
+    def losses(temperatures: Sequence[float]) -> list[float]:
+        odds = candidate_log_odds(log_p, S, temperatures)
         total = sum(torch.logaddexp(-block, block.new_zeros(())).sum(-1) for block in odds)
         return torch.as_tensor(total).tolist()
 
-    hottest = math.log(10)
-    step = hottest / 24  # the likelihood may have several peaks
-    tried = losses([k * step for k in range(25)])
-    middle = tried.index(min(tried)) * step
-    return math.exp(_minimise(lambda scale: losses([scale])[0], max(middle - step, 0.0), min(middle + step, hottest)))
+    tried = losses(TEMPERATURES)
+    middle = tried.index(min(tried)) * _STEP
+    low, high = max(middle - _STEP, 0.0), min(middle + _STEP, math.log(HOTTEST))
+    return math.exp(_minimise(lambda scale: losses([math.exp(scale)])[0], low, high))
+
+
+def fit_candidate_probabilities(p: Tensor, S: Tensor, valid: Tensor) -> Tensor:
+    """Return ``q = norm_S(p^(1/T))``, with each run's T from a grid, where the candidate likelihood is largest.
+
+    Parameters
+    ----------
+    p, S : Tensor, shape (R, M, C)
+        Probabilities and candidates of each run's rows.
+    valid : Tensor of bool, shape (R, M)
+        Which rows count for the fit; the others are padding.
+
+    Examples
+    --------
+    >>> p = torch.tensor([[[0.9, 0.1], [0.9, 0.1], [0.5, 0.5]]])
+    >>> S = torch.tensor([[[True, False], [False, True], [True, True]]])
+    >>> fit_candidate_probabilities(p, S, torch.tensor([[True, True, False]]))[0, 2]
+    tensor([0.5000, 0.5000])
+    """
+    z = log(p)
+    z = z - z.amax(-1, keepdim=True)  # then exp(z/T) of the largest does not underflow
+    inside = S.to(p.dtype)
+    T = torch.ones_like(z[:, 0, 0])
+    best = _run_likelihood(z, inside, valid)
+    for value in _RUN_TEMPERATURES:
+        found = _run_likelihood(z / value, inside, valid)
+        T.masked_fill_(found > best, value)
+        best = torch.maximum(best, found)
+    return masked_softmax(z / T[:, None, None], S)
+
+
+def _run_likelihood(z: Tensor, inside: Tensor, valid: Tensor) -> Tensor:
+    """Return ``Σ_i log Σ_{j∈S_i} softmax(z_i)_j`` over each run's valid rows, (R,)."""
+    e = z.exp()
+    return ((e * inside).sum(-1) / e.sum(-1)).log().masked_fill(~valid, 0).sum(-1)
 
 
 def _minimise(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Return the place of the smallest loss between two places, by golden sections."""
+    """Return where a loss is smallest between `low` and `high`, by golden sections."""
     golden = (math.sqrt(5) - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = loss(left), loss(right)

@@ -1,9 +1,68 @@
-"""The contract between methods and the engine.
+"""The two contracts of the engine, `Method` and `Cleaner`, for custom methods and custom cleaners.
 
-A method is a dataclass of hyper-parameters. `fit` works on a copy of it: `setup` allocates every network (an attribute
-that is an nn.Module) and everything stored per row (an attribute that is a Tensor), all with the run axis R first.
-Afterwards tensors are only written in place, and no number that `step` reads may change, because a step may be
-captured once and replayed. `phase` names the only thing a step may branch on.
+`candidly.fit` trains any `Method` with any `Cleaner`. Both are dataclasses whose fields are their settings. `fit` works
+on a copy, so the object you pass never changes. Tensors have the run axis R first: several runs (seeds, folds, ensemble
+members) train together, and nothing needs to mention the axis if you reduce over ``dim=-1`` and ``dim=-2``. N is the
+number of rows of the data, B that of a minibatch, C the number of classes.
+
+A method
+    1. ``setup(problem, build_net)`` allocates everything: networks (attributes that are an ``nn.Module``) and state
+       (attributes that are a ``Tensor``, such as label weights (R, N, C)).
+    2. ``step(batch, phase)`` returns the loss of each run on one minibatch, (R,). The engine computes the gradient and
+       updates the networks that ``trains(phase)`` lists.
+    3. ``after_step(batch, phase)`` and ``epoch_end(epoch, sweep)`` update state after the optimiser's step and after
+       each epoch. ``sweep(fn)`` applies a function to all rows in evaluation mode.
+    4. ``predict(x)`` returns probabilities (R, B, C). `OneNetwork` implements it for methods with one network, `net`.
+
+A cleaner
+    1. ``setup(problem)`` allocates state and returns the problem to train on: the same one, one with fewer rows (some
+       are held out for calibration) or one with fewer candidates.
+    2. ``calibrate(predict, epoch)`` runs before each epoch. ``predict(rows)`` returns probabilities in evaluation mode.
+    3. ``keep(p, S, batch)`` returns the candidates to keep: a non-empty subset of every row of S.
+    4. ``facts()`` returns what the history records after each epoch, (R,) each.
+
+The two meet in one place: a method asks ``batch.candidates(p)`` at most once per step, and the engine answers with the
+cleaner's ``keep``. A method does not know whether there is a cleaner, and neither ever sees true labels.
+
+Rules. On a GPU a step is captured once as a CUDA graph and then replayed: it runs no Python and sees no new tensors.
+Therefore, in ``step``, ``after_step`` and ``keep``:
+
+- Allocate state in ``setup`` and write it in place afterwards (``batch.put``, ``copy_``).
+- Do not read Python numbers that change. A value that changes, such as a threshold, is a tensor.
+- Branch on ``phase`` only. ``phase(epoch)`` names what distinguishes epochs, and each value gets its own graph.
+- Do nothing whose size depends on the data, and read nothing back: no ``.item()``, ``nonzero``, ``masked_select`` or
+  indexing by a boolean tensor. Use ``torch.where`` or multiply by a mask.
+- Take random numbers from ``batch.noise(k)`` and declare how many in the attribute ``noise``.
+- Keep a support (which labels are still possible) as a boolean tensor, not as ``q > 0``: small weights underflow to 0.
+
+``epoch_end``, ``calibrate`` and ``facts`` are not captured, and may do all of this except replacing state.
+
+Examples
+--------
+A method that trains on the average of all candidates, and a cleaner that keeps the two most probable candidates:
+
+>>> from dataclasses import dataclass
+>>> import torch
+>>> from candidly.engine import Cleaner, OneNetwork, Problem, Recipe, fit, soft_ce, uniform_weights
+>>> @dataclass
+... class Average(OneNetwork):
+...     def setup(self, problem, build_net):
+...         self.net = build_net()
+...
+...     def step(self, batch, phase):
+...         z = self.net(batch.x)
+...         kept = batch.candidates(z.detach().softmax(-1))
+...         return soft_ce(uniform_weights(kept, z.dtype), z)
+>>> @dataclass
+... class TopTwo(Cleaner):
+...     def keep(self, p, S, batch):
+...         inside = torch.where(S, p, -1)
+...         return S & (inside >= inside.topk(2).values[..., -1:])
+>>> S = [[True, True, True], [False, True, False], [True, False, True]]
+>>> problem = Problem.of([[0.0], [1.0], [2.0]], S)
+>>> model = fit(problem, Average(), TopTwo(), Recipe(epochs=2), net="linear", device="cpu")
+>>> model.kept.sum(-1).tolist()
+[[2, 1, 2]]
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -18,17 +77,17 @@ from candidly.engine.problem import Problem
 
 
 class BuildNet(Protocol):
-    """What a method's `setup` builds networks with.
+    """The function that a method's `setup` builds networks with.
 
-    Without a name it builds the user's classifier; `features` asks for one with ``.features(x)``, and `copies` for
-    several independent ones per run, which are stacked as runs are: the k-th of run r is number ``r·copies + k``. With
-    the name "decoder" it builds the network that `inputs` and `outputs` describe.
+    Without a name it builds the classifier that the user chose as `net`. `features` requires one with
+    ``.features(x)``. `copies` builds several independent ones per run, stacked like runs: copy k of run r has the index
+    ``r·copies + k``. With the name "decoder" it builds a decoder from `inputs` to `outputs` numbers.
     """
 
     def __call__(
         self, name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False, copies: int = 1
     ) -> nn.Module:
-        """Build one network."""
+        """Return a network for all runs; each call initialises it with different weights."""
         ...
 
 
@@ -51,49 +110,49 @@ class Batch(Protocol):
         ...
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """Features of other rows (R, K) of the data."""
+        """Return the features of any rows (R, K) of the data."""
         ...
 
     def noise(self, k: int) -> Tensor:
-        """Fresh uniforms (R, B, k); a method's calls in one step may ask for `Method.noise` in all."""
+        """Return new uniforms (R, B, k) on [0, 1); the calls of one step must add up to at most the attribute `noise`."""
         ...
 
     def candidates(self, p: Tensor, within: Tensor | None = None) -> Tensor:
-        """Candidate sets given the method's current probabilities: a non-empty subset of `within` (default S).
+        """Return the candidates that the cleaner keeps given p (R, B, C): a non-empty subset of `within`, by default S.
 
-        This is where cleaners act. Call it at most once per step.
+        Call it at most once per step.
         """
         ...
 
 
 class Sweep(Protocol):
-    """Runs a function over all rows in evaluation mode, without gradients."""
+    """Applies a function to rows in evaluation mode, without gradients."""
 
     def __call__(self, fn: Callable[[Tensor], Tensor], rows: Tensor | None = None) -> Tensor:
         """Apply `fn`, from inputs (R, K, ...) to outputs (R, K, ...), to `rows` (R, M), by default to all N rows."""
         ...
 
     def noise(self) -> Tensor:
-        """Uniforms (R, N) of this epoch."""
+        """Return uniforms (R, N) on [0, 1) of this epoch."""
         ...
 
 
 class Method:
-    """Base of all methods; see the module's docstring for the contract."""
+    """Base class of all methods; the module's docstring explains the contract."""
 
     noise: int = 0
-    """How many uniforms a step uses per row; set in `setup` when it depends on the problem."""
+    """Number of uniforms that a step draws per row; set it in `setup` when it depends on the problem."""
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
-        """Allocate all networks and all per-row state."""
+        """Allocate all networks and all state."""
         raise NotImplementedError
 
     def phase(self, epoch: int) -> Hashable:
-        """Name what distinguishes this epoch's steps from other epochs'."""
+        """Return a hashable value that distinguishes the steps of different epochs, such as "warm-up" and "main"."""
         return "main"
 
     def trains(self, phase: Hashable) -> Sequence[nn.Module]:
-        """Return the networks that the phase's loss reaches; by default all."""
+        """Return the networks that the loss of this phase depends on; by default all."""
         return list(self.networks().values())
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
@@ -101,21 +160,21 @@ class Method:
         raise NotImplementedError
 
     def after_step(self, batch: Batch, phase: Hashable) -> None:
-        """Do what must follow the optimiser's step; gradients are off."""
+        """Update state after the optimiser's step; gradients are off."""
 
     def epoch_end(self, epoch: int, sweep: Sweep) -> None:
-        """Do what happens once per epoch; gradients are off."""
+        """Update state after an epoch; gradients are off."""
 
     def predict(self, x: Tensor) -> Tensor:
         """Return probabilities (R, B, C) for inputs (R, B, ...)."""
         raise NotImplementedError
 
     def networks(self) -> dict[str, nn.Module]:
-        """All networks by attribute name."""
+        """Return all networks by attribute name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, nn.Module)}
 
     def state(self) -> dict[str, Tensor]:
-        """All per-row state by attribute name."""
+        """Return all state by attribute name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
@@ -134,34 +193,33 @@ Predict = Callable[[Tensor | None], Tensor]
 
 
 class Cleaner:
-    """The contract of a cleaner, and the cleaner that changes nothing.
+    """Base class of all cleaners, and the cleaner that keeps every candidate.
 
-    A cleaner is a dataclass of settings; `fit` works on a copy of it. Attributes that are Tensors are its state: they
-    are allocated in `setup` and afterwards only written in place.
+    The module's docstring explains the contract.
     """
 
     noise: int = 0
-    """How many uniforms `keep` uses per row."""
+    """Number of uniforms that `keep` draws per row."""
 
     def take(self, rows: NDArray[np.intp]) -> "Cleaner":
-        """Return the cleaner for these rows of the data, in this order; it differs where it holds something per row."""
+        """Return the cleaner for a subset of the rows, in this order; override it if a setting has one entry per row."""
         return self
 
     def setup(self, problem: Problem) -> Problem:
-        """Choose calibration rows and allocate state; return the problem to train on, with fewer rows or labels."""
+        """Choose calibration rows, allocate state and return the problem to train on."""
         return problem
 
     def calibrate(self, predict: Predict, epoch: int) -> None:
-        """Prepare for the steps of `epoch`, before its first one; gradients are off."""
+        """Prepare for the steps of `epoch`; gradients are off."""
 
     def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
-        """Return a non-empty subset of every row of S (R, B, C), given the method's probabilities p."""
+        """Return a non-empty subset of every row of S (R, B, C), given the method's probabilities p (R, B, C)."""
         return S
 
     def facts(self) -> dict[str, Tensor]:
-        """Return what the history should record of this epoch, (R,) each."""
+        """Return values for the history of this epoch by name, (R,) each."""
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """All state by attribute name."""
+        """Return all state by attribute name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}

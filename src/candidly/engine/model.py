@@ -153,7 +153,9 @@ class Model:
         """
         check_facts(facts)
         if facts["own_net"] and net is None:
-            raise ValueError(f"this model uses the network {facts['net']!r} of your own; pass load(..., net=factory)")
+            raise ValueError(
+                f"this model was trained with the custom network {facts['net']!r}; pass load(..., net=factory)"
+            )
         network = facts["net"] if net is None else net
         saved = {key: value for key, value in tensors.items() if key.startswith("net.")}
         problem = shapes(tensors, facts, len(saved) if callable(network) else MOST_RUNS)

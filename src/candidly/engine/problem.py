@@ -193,8 +193,11 @@ class Problem:
         return self.S.expand(self.runs, *self.S.shape[-2:])
 
     @property
-    def start(self) -> Tensor:
-        """Label weights to start with, (R, N, C): on each row's candidates, with sum 1; a new tensor."""
+    def initial_weights(self) -> Tensor:
+        """Label weights q that a method starts with, a new tensor (R, N, C): 0 outside the candidates, sum 1.
+
+        They are proportional to `weights`, or equal where `weights` is missing or 0 on all of a row's candidates.
+        """
         equal = uniform_weights(self.S, self.dtype).expand(self.sets.shape)
         if self.weights is None:
             return equal.clone()
@@ -203,12 +206,12 @@ class Problem:
         return torch.where(total > 0, inside / total.where(total > 0, 1), equal)
 
     @property
-    def members(self) -> Tensor:
+    def training_mask(self) -> Tensor:
         """Which rows each run trains on, as a boolean matrix (R, N)."""
-        member = self.new_zeros(self.runs, len(self.X), dtype=torch.bool)
-        for run, rows in zip(member, self.rows, strict=True):
+        mask = self.new_zeros(self.runs, len(self.X), dtype=torch.bool)
+        for run, rows in zip(mask, self.rows, strict=True):
             run.index_fill_(0, rows, True)
-        return member
+        return mask
 
     def new_zeros(self, *shape: Any, dtype: torch.dtype | None = None) -> Tensor:
         """Return zeros on the problem's device, in its `dtype` unless told otherwise."""

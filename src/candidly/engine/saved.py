@@ -1,9 +1,9 @@
-"""Checks of a saved model's tensors and facts, which are trusted in nothing."""
+"""Validation of a saved model's tensors and facts, which may come from an untrusted file."""
 
 import dataclasses
 import math
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,65 +14,70 @@ from candidly.engine.building import CHANGED
 from candidly.engine.contract import Method
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
+from candidly.store.validation import Check, count, expect, flag, instance, list_of, one_of, require
 
 KNOWN_METHODS: dict[str, type[Method]] = {}
-"""Methods by the name that saved models have for them; `candidly.methods` adds its own."""
+"""Methods that saved models can be loaded with, by name. `candidly.methods` adds the library's methods on import."""
 
+# Upper bounds when loading untrusted files: the memory that runs and rows need is not implied by the file size.
+MOST_RUNS = 10_000
+_MOST_NUMBERS_PER_ROW = 2**31
+_MOST_AXES = 8
 
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.uint8, torch.half, torch.float, torch.double)}
-_DTYPES |= {"bfloat16": torch.bfloat16}
-
-
-MOST_RUNS, _MOST_NUMBERS = 10_000, 2**31  # of a saved model, and of one row: what they cost is no part of the files
-
-
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-_FACTS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "method": (lambda value: isinstance(value, dict) and isinstance(value.get("name"), str), "a name and settings"),
-    "net": (lambda value: isinstance(value, str), "a name"),
-    "own_net": (lambda value: isinstance(value, bool), "true or false"),
-    "recipe": (lambda value: isinstance(value, dict), "settings by name"),
-    "cleaner": (lambda value: isinstance(value, dict), "settings by name"),
-    "seeds": (
-        lambda value: isinstance(value, list) and 0 < len(value) <= MOST_RUNS and all(_whole(one, 0) for one in value),
-        f"1 to {MOST_RUNS} whole numbers",
-    ),
-    "classes": (
-        lambda value: isinstance(value, list) and all(isinstance(one, str | int | float) for one in value),
-        "a list of names",
-    ),
-    "shape": (
-        lambda value: isinstance(value, list) and all(_whole(one, 1) for one in value) and 0 < len(value) <= 8,
-        "1 to 8 whole numbers",
-    ),
-    "dtype": (lambda value: isinstance(value, str) and value in _DTYPES, f"one of {', '.join(_DTYPES)}"),
+_DTYPES = {
+    "uint8": torch.uint8,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
 }
 
 
+def _named_settings(value: Any, what: str) -> None:
+    require(isinstance(value, dict) and isinstance(value.get("name"), str), what, value)
+
+
+_FACTS: dict[str, Check] = {
+    "method": expect(_named_settings, "a name and settings"),
+    "net": expect(instance(str), "a name"),
+    "own_net": expect(flag, "true or false"),
+    "recipe": expect(instance(dict), "settings by name"),
+    "cleaner": expect(instance(dict), "settings by name"),
+    "seeds": expect(list_of(count(0), 1, MOST_RUNS), f"1 to {MOST_RUNS} whole numbers"),
+    "classes": expect(list_of(instance(str, int, float), 0), "a list of names"),
+    "shape": expect(list_of(count(1), 1, _MOST_AXES), f"1 to {_MOST_AXES} whole numbers"),
+    "dtype": expect(one_of(_DTYPES), f"one of {', '.join(_DTYPES)}"),
+}
+_OPTIONAL_FACTS: dict[str, Check] = {"standardised": expect(flag, "true or false")}
+
+
 def check_facts(facts: Mapping[str, Any]) -> None:
-    for name, (right, wanted) in _FACTS.items():
+    """Raise ValueError unless `facts` has everything that `Model.parts` describes a model by, with the right types."""
+    for name in _FACTS:
         if name not in facts:
             raise ValueError(f"the model's facts lack {name!r}: {CHANGED}")
-        if not right(facts[name]):
-            raise ValueError(f"the model's {name} is {reprlib.repr(facts[name])} instead of {wanted}: {CHANGED}")
-    if not isinstance(facts.get("standardised", True), bool):
-        raise ValueError(f"the model's standardised is {facts['standardised']!r} instead of true or false: {CHANGED}")
+    try:
+        for name, check in (_FACTS | _OPTIONAL_FACTS).items():
+            if name in facts:
+                check(facts[name], f"the model's {name}")
+    except ValueError as error:
+        raise ValueError(f"{error}: {CHANGED}") from None
     known = {field.name for field in dataclasses.fields(Recipe)}
     unknown = sorted(set(facts["recipe"]) - known)
     if unknown:
         raise ValueError(f"the model's recipe has the unknown setting {unknown[0]!r}: {CHANGED}")
     if not isinstance(facts["recipe"].get("name", ""), str):
-        raise ValueError(f"the model's recipe is called {facts['recipe']['name']!r}, which is no text: {CHANGED}")
+        raise ValueError(f"the model's recipe has the name {facts['recipe']['name']!r}, which is not a text: {CHANGED}")
 
 
 def shapes(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], most_runs: int) -> Problem:
-    """Return a problem of two rows that the model could have been trained on."""
-    classes, seeds, shape = class_names(facts["classes"]), tuple(facts["seeds"]), tuple(facts["shape"])
-    runs, stored = len(seeds), sum(value.nbytes for value in tensors.values())
-    if math.prod(shape) > _MOST_NUMBERS or runs * len(classes) > stored or runs > most_runs:
+    """Return a problem with two rows and the shapes of the one that the model was trained on, after checking them."""
+    classes = class_names(facts["classes"])
+    seeds = tuple(facts["seeds"])
+    shape = tuple(facts["shape"])
+    runs = len(seeds)
+    stored = sum(value.nbytes for value in tensors.values())
+    if math.prod(shape) > _MOST_NUMBERS_PER_ROW or runs * len(classes) > stored or runs > most_runs:
         sizes = f"rows of shape {shape}, {len(classes)} classes and {runs} runs"
         raise ValueError(f"the model claims {sizes}, more than its {stored} bytes can hold: {CHANGED}")
     dtype = _DTYPES[facts["dtype"]]
@@ -92,21 +97,24 @@ def shapes(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], most_runs: i
             raise ValueError(f"{name} has shape {tuple(value.shape)}, but the model has {runs} runs: {CHANGED}")
     if not scaling:
         return dataclasses.replace(problem, standardised=facts.get("standardised", False))
-    standardised = facts.get("standardised", True)  # older files hold no scaling but this
+    standardised = facts.get("standardised", True)  # files without the entry were standardised
     return dataclasses.replace(problem, shift=scaling[0], scale=scaling[1], standardised=standardised)
 
 
 def _broadcasts(value: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a scaling has a number for each run, and for the rest of a row or an axis of it."""
+    """Return whether a shift or scale has one entry per run and broadcasts against a row."""
     axes = zip(value.shape[2:], shape[2:], strict=False)
     return value.ndim == len(shape) and value.shape[:2] == shape[:2] and all(n in (1, full) for n, full in axes)
 
 
 def known_method(described: Mapping[str, Any]) -> Method:
-    """Return a method of the library by its name and settings."""
+    """Return one of `KNOWN_METHODS` with the settings that `describe` wrote."""
     name = described["name"]
     if name not in KNOWN_METHODS:
-        raise ValueError(f"this model uses the method {name!r} of your own; pass load(..., method=...)")
+        raise ValueError(
+            f"this model was trained with the method {name!r}, which candidly does not know; if it is a custom method, "
+            "pass load(..., method=MyMethod()); if it is candidly's, import candidly.methods or update candidly"
+        )
     fields: tuple[Any, ...] = dataclasses.fields(KNOWN_METHODS[name])  # type: ignore[arg-type]
     defaults = {field.name: field.default for field in fields}
     settings = {key: value for key, value in described.items() if key != "name"}
@@ -119,7 +127,7 @@ def known_method(described: Mapping[str, Any]) -> Method:
 
 
 def _alike(value: Any, default: Any) -> bool:
-    """Whether a setting has its default's type; 3.0 is a whole number, too."""
+    """Return whether a setting has the type of its default; 3.0 counts as a whole number."""
     if type(default) not in (int, float):
         return type(value) is type(default)
     number = isinstance(value, int | float) and not isinstance(value, bool)

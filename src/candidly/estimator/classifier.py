@@ -22,7 +22,7 @@ from candidly import conformal
 from candidly.candidates import Candidates
 from candidly.cleaning import Cleaner, find_cleaner
 from candidly.cleaning.audit import ALPHAS, Audit, audit
-from candidly.cleaning.budget import FEW, Budget
+from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, check_share, read_levels
 from candidly.engine.device import find_device
 from candidly.engine.nets.build import Factory
@@ -264,7 +264,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Set the results of the training rows, given their probabilities p (n, C) and which rows were held out."""
         sets = torch.from_numpy(S.matrix.copy())
         log_p, kept = conformal.log(p), sets.clone()
-        self.budget_ = Budget.of(log_p[held_out], sets[held_out]) if len(held_out) >= FEW else None
+        self.budget_ = Budget.of(log_p[held_out], sets[held_out]) if len(held_out) >= MIN_ROWS else None
         if self.budget_ is not None:
             kept[held_out] = self.budget_.keep(log_p[held_out], sets[held_out], float(self.alpha))
         temperature = 1.0 if self.budget_ is None else self.budget_.cautious
@@ -453,11 +453,11 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         levels, S, rows = read_levels(alphas), record.candidates, record.held_out
         if self.budget_ is None:
             raise ValueError(
-                f"an audit needs at least {FEW} held-out rows, and there are {len(rows)}; add rows, or set folds=5"
+                f"an audit needs at least {MIN_ROWS} held-out rows, and there are {len(rows)}; add rows, or set folds=5"
             )
         y = None if y_true is None else torch.from_numpy(targets.number(y_true, S.classes, len(S))[0])[rows]
         sets = torch.from_numpy(S.matrix.copy())[rows]
-        return audit(record.log_p[rows], sets, self.budget_, alphas=levels, y=y)
+        return audit(record.log_p[rows], sets, self.budget_, alphas=levels, y=y, class_names=S.classes)
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({})) -> None:
         """Write the model to a folder: `model.safetensors`, `model.json` and further files in `more`, by name.

@@ -40,7 +40,7 @@ class Cavl(OneNetwork):
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Start with equal weights, or the user's, which every row's first visit uses."""
         self.net = build_net()
-        self.q = problem.start
+        self.q = problem.initial_weights
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Train on the stored targets."""

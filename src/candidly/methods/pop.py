@@ -64,7 +64,7 @@ class Pop(OneNetwork):
         """Start with equal weights on the whole support, or the user's."""
         self.net = build_net()
         self.support = problem.sets.clone()
-        self.q = problem.start
+        self.q = problem.initial_weights
         self.window = torch.zeros_like(self.q)
         sizes = torch.tensor([len(rows) for rows in problem.rows], device=self.q.device)
         self.few = 1e-4 * sizes.to(self.q.dtype) * problem.num_classes

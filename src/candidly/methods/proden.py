@@ -35,7 +35,7 @@ class Proden(OneNetwork):
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Start with equal weights on the candidates, or the user's."""
         self.net = build_net()
-        self.q = problem.start
+        self.q = problem.initial_weights
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Equations (1) and (2)."""

@@ -85,7 +85,7 @@ class LevelFacts(TypedDict):
 
 
 class DoubtFacts(TypedDict):
-    """A class, by number, whose results are unreliable, and its estimated number of rows."""
+    """A class, by number, whose predictions are doubtful, and its estimated number of rows."""
 
     number: int
     rows: float
@@ -93,7 +93,7 @@ class DoubtFacts(TypedDict):
 
 
 class PairFacts(TypedDict):
-    """Two classes, by number, that cannot be distinguished, and in how many rows (estimated)."""
+    """Two classes, by number, that cannot be told apart, and in how many rows (estimated)."""
 
     numbers: list[int]
     rows: float

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from candidly import __version__, metrics
 from candidly.candidates import Candidates
 from candidly.cleaning.audit import ALPHAS
-from candidly.cleaning.budget import FEW
+from candidly.cleaning.budget import MIN_ROWS
 from candidly.engine.description import describe
 from candidly.estimator import FitRecord, PartialLabelClassifier, targets
 from candidly.report.facts import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, ReportFacts, Truth
@@ -110,7 +110,9 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
     else:
         lines.append("No rows were held out, so no candidate was removed.")
     if held_out and classifier.budget_ is None:
-        lines.append(f"There are fewer than {FEW} held-out rows, too few for estimates, so no candidate was removed.")
+        lines.append(
+            f"There are fewer than {MIN_ROWS} held-out rows, too few for estimates, so no candidate was removed."
+        )
     elif held_out:
         removed, removable = int(S.sizes.sum() - kept.sizes.sum()), int(S.sizes.sum()) - len(S)
         lines.append(

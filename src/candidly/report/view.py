@@ -24,7 +24,7 @@ _LONGEST_NAME = 24  # characters of a name in the table
 _LONGEST_HINT = 1000  # characters of a name in a tooltip
 _MOST_NAMES = 8  # names in a cell
 _MOST_PAIRS = 3  # pairs of classes listed below a heat map
-_MOST_DOUBTS = 20  # unreliable classes, and pairs of them, in a table
+_MOST_DOUBTS = 20  # doubtful classes, and pairs of them, in a table
 _COSTS = {
     "lost": ("True labels lost", "fraction of rows whose true label is removed"),
     "removed": ("Wrong candidates removed", "fraction of all wrong candidates"),
@@ -157,8 +157,8 @@ def _cost(facts: ReportFacts, audit: AuditFacts, names: list[str]) -> dict[str, 
         "doubts": [
             {"label": label, "rows": rows[:_MOST_DOUBTS], "more": len(rows[_MOST_DOUBTS:])}
             for label, rows in (
-                ("Indistinguishable classes", [_doubt(one["numbers"], one, names) for one in audit["pairs"]]),
-                ("Unreliable classes", [_doubt([one["number"]], one, names) for one in audit["classes"]]),
+                ("Classes that cannot be told apart", [_doubt(one["numbers"], one, names) for one in audit["pairs"]]),
+                ("Doubtful classes", [_doubt([one["number"]], one, names) for one in audit["classes"]]),
             )
             if rows
         ],

@@ -1,12 +1,13 @@
-"""Checks of values that were read from JSON.
+"""Validation of values that were read from JSON.
 
-A check is a function of a value and of what to call it, which raises ValueError where the value is not as it should be.
-Checks of lists and of records are made of the checks of their parts.
+A check is a function of a value and of the name to call it by in a message. It raises ValueError for a value that is
+not allowed. Checks of lists and records are composed of the checks of their parts.
 """
 
+import math
 import reprlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 Check = Callable[[Any, str], None]
@@ -15,14 +16,19 @@ _LONGEST = 10_000  # characters of a text
 
 
 def require(good: bool, what: str, found: Any) -> None:
-    """Raise ValueError saying what was found, unless it is good."""
+    """Raise ValueError with the value that was found, unless `good`."""
     if not good:
         raise ValueError(f"{what} is {reprlib.repr(found)[:200]}")
 
 
 def text(value: Any, what: str) -> None:
-    """Check that a value is text of bearable length."""
+    """Check that a value is a string of at most 10,000 characters."""
     require(type(value) is str and len(value) <= _LONGEST, what, value)
+
+
+def flag(value: Any, what: str) -> None:
+    """Check that a value is true or false."""
+    require(type(value) is bool, what, value)
 
 
 def number(value: Any, what: str) -> None:
@@ -35,18 +41,40 @@ def share(value: Any, what: str) -> None:
     require(type(value) in (int, float) and 0 <= value <= 1, what, value)
 
 
-def count(least: int, most: int) -> Check:
-    """Return the check of an integer within bounds."""
+def count(least: int, most: float = math.inf) -> Check:
+    """Return the check of an integer from `least` to `most`."""
     return lambda value, what: require(type(value) is int and least <= value <= most, what, value)
 
 
+def instance(*types: type) -> Check:
+    """Return the check of a value that is an instance of one of these types."""
+    return lambda value, what: require(isinstance(value, types), what, value)
+
+
+def one_of(options: Collection[str]) -> Check:
+    """Return the check of a string that is one of these."""
+    return lambda value, what: require(isinstance(value, str) and value in options, what, value)
+
+
 def optional(check: Check) -> Check:
-    """Return a check that also lets None pass."""
+    """Return a check that also allows None."""
     return lambda value, what: None if value is None else check(value, what)
 
 
-def list_of(item: Check, least: int, most: int) -> Check:
-    """Return the check of a list, of its length and of what is in it."""
+def expect(check: Check, wanted: str) -> Check:
+    """Return the same check with a message that says what was wanted instead of the value."""
+
+    def described(value: Any, what: str) -> None:
+        try:
+            check(value, what)
+        except ValueError:
+            raise ValueError(f"{what} is {reprlib.repr(value)[:200]} instead of {wanted}") from None
+
+    return described
+
+
+def list_of(item: Check, least: int, most: float = math.inf) -> Check:
+    """Return the check of a list with `least` to `most` items, and of each item."""
 
     def check(value: Any, what: str) -> None:
         require(isinstance(value, list), what, value)
@@ -58,7 +86,7 @@ def list_of(item: Check, least: int, most: int) -> Check:
 
 
 def distinct(items: Check) -> Check:
-    """Return the check of a list that holds nothing twice."""
+    """Return the check of a list without duplicates."""
 
     def check(value: Any, what: str) -> None:
         items(value, what)
@@ -68,7 +96,7 @@ def distinct(items: Check) -> Check:
 
 
 def mapping(item: Check, most: int) -> Check:
-    """Return the check of a mapping from texts to whatever the check is of."""
+    """Return the check of a mapping from strings to checked values, with at most `most` entries."""
 
     def check(value: Any, what: str) -> None:
         require(isinstance(value, dict), what, value)
