@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint docs clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -20,6 +20,9 @@ lint: $(VENV)/.installed-dev ## check style and types only
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed-docs ## build the documentation site into site/; a dead link is an error
+	$(BIN)/zensical build --clean --strict
 
 clean: ## remove the environment, builds and caches; results under runs/ stay
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -41,4 +44,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.pip
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) --build-constraint constraints.txt -e '.[all]' --group dev
+	@touch $@
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.pip
+	$(INSTALL) --group docs
 	@touch $@

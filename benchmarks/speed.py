@@ -1,4 +1,4 @@
-"""Speed: what docs/speed.md shows, on a CPU or a GPU.
+"""Speed: what docs/evidence/speed.md shows, on a CPU or a GPU.
 
     python -m benchmarks.speed --data DIR                        # all sections but profile
     python -m benchmarks.speed --data DIR --sections stacked     # one; the others stay in the file
@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="fits per case, of which the median counts")
     parser.add_argument("--full", action="store_true", help="train cifar10 for all 200 epochs, too")
     parser.add_argument("--out", type=Path, default=speed_page.FOLDER, help="folder of the result files")
-    parser.add_argument("--page", action="store_true", help="measure nothing; write docs/speed.md from the files")
+    parser.add_argument("--page", action="store_true", help="write docs/evidence/speed.md and measure nothing")
     parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)  # tiny sizes, to try the script
     args = parser.parse_args()
     if args.page:

@@ -4,7 +4,7 @@
     python -m benchmarks.trust real --data DIR      # lost and bird-song, beside other rules; needs cleanlab
     python -m benchmarks.trust training --data DIR  # what networks make of cleaned sets; permanent pruning
     python -m benchmarks.trust ensembles --data DIR # the accuracy of several networks together
-    python -m benchmarks.trust page                 # the tables of docs/trust.md
+    python -m benchmarks.trust page                 # the tables of docs/evidence/trust.md
 
 Each part writes its results into benchmarks/results/trust.json. Rows are those of the protocol uai2025, seeds 0 to 4.
 """

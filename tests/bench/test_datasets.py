@@ -116,7 +116,7 @@ def test_damaged_sets_say_what_to_remove(toy, tmp_path):
     sets.load("toy+uniform-0.3", tmp_path)
     (folder,) = tmp_path.iterdir()
     (folder / "candidates.json").write_text("{}")
-    with pytest.raises(ValueError, match=f"or remove {folder}, and the sets are made again"):
+    with pytest.raises(ValueError, match=f"or remove {folder} to generate the sets again"):
         sets.load("toy+uniform-0.3", tmp_path)
 
 
@@ -130,7 +130,7 @@ def test_names_of_files_may_hold_a_plus(table, tmp_path):
 def test_a_file_may_not_take_the_name_of_a_known_dataset(table, tmp_path):
     path = tmp_path / "lost.csv"
     path.write_text(table.read_text())
-    with pytest.raises(ValueError, match="would be called 'lost', as a known dataset; rename the file"):
+    with pytest.raises(ValueError, match="would be called 'lost', the name of a published dataset; rename the file"):
         sets.load(str(path), tmp_path / "kept")
 
 

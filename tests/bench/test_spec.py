@@ -2,8 +2,8 @@ import dataclasses
 
 import pytest
 
-from candidly.bench.spec import CLEANERS, SUITES, Spec, parse_seeds, read_spec
-from candidly.cleaning import Clsp, Conformal, Random
+from candidly.bench.spec import SUITES, Spec, parse_seeds, read_spec
+from candidly.cleaning import CLEANERS, Clsp, Conformal, Random
 from candidly.engine.recipe import RECIPES
 from candidly.methods import METHODS, Cc, Pop, Proden
 
@@ -30,7 +30,7 @@ def test_a_method_that_names_its_cleaner_is_taken_as_it_is():
         ("conf+cc", Cc(), Conformal.published()),
         ("conf+proden (no correction)", Proden(), Conformal.published(correction=False)),
         ("clsp+pop", Pop(), Clsp()),
-        ("revocable+proden", Proden(), Conformal()),
+        ("conformal+proden", Proden(), Conformal()),
         ("algorithm1+proden", Proden(), Conformal.algorithm1()),
         ("random+proden", Proden(), Random(Conformal())),
     ],
@@ -44,11 +44,31 @@ def test_a_cleaners_suffix_goes_last():
     assert one.combinations() == ("conf+proden (no correction)", "conf+cc (no correction)")
 
 
+def test_every_cleaner_of_the_library_can_be_named():
+    one = spec(cleaners=tuple(CLEANERS))
+    assert [one.parts(name)[1] for name in one.combinations()] == [make() for make in CLEANERS.values()]
+
+
+@pytest.mark.parametrize("changes", [{"methods": ("revocable+proden",)}, {"cleaners": ("revocable",)}])
+def test_the_old_name_of_the_default_cleaner_is_accepted(changes):
+    with pytest.warns(FutureWarning, match="a cleaner was renamed; write 'conformal.*' instead of 'revocable") as seen:
+        one = spec(**changes)
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    assert one.combinations() == ("conformal+proden",)
+    assert dataclasses.replace(one, seeds=(1,)).cleaners == one.cleaners, "and warns no more"
+
+
+def test_the_old_name_beside_the_new_one_is_the_same_run():
+    with pytest.warns(FutureWarning):
+        assert spec(methods=("conformal+cc", "revocable+cc")).combinations() == ("conformal+cc",)
+
+
 def test_own_parts():
     own = {"strict": Conformal(alpha=0.2), "slow-pop": Pop(start=50)}
     one = spec(methods=("strict+slow-pop", "strict+cc", "conf+slow-pop"), own=own)
     assert one.parts("strict+slow-pop") == (own["slow-pop"], own["strict"])
-    assert one.parts("conf+slow-pop") == (own["slow-pop"], CLEANERS["conf"])
+    assert one.parts("conf+slow-pop") == (own["slow-pop"], CLEANERS["conf"]())
 
 
 @pytest.mark.parametrize(
@@ -56,11 +76,12 @@ def test_own_parts():
     [
         ({"methods": ("prodne",)}, "unknown method 'prodne'; known are proden, rc"),
         ({"methods": ("conf+",)}, "unknown method"),
-        ({"methods": ("cnof+proden",)}, "unknown cleaner 'cnof' in 'cnof\\+proden'; known are conf"),
+        ({"methods": ("cnof+proden",)}, "unknown cleaner 'cnof' in 'cnof\\+proden'; known are conformal, conf"),
         ({"methods": ("clsp+proden (no correction)",)}, "unknown cleaner 'clsp \\(no correction\\)'"),
         ({"methods": ("proden (no correction)",)}, "unknown cleaner"),
+        ({"methods": ("conf+proden(no correction)",)}, "write 'conf\\+proden \\(no correction\\)'"),
         ({"cleaners": ("cnof",)}, "unknown cleaner"),
-        ({"methods": ()}, "methods is \\(\\); name at least one"),
+        ({"methods": ()}, "methods is \\(\\); give at least one name"),
         ({"datasets": "lost,,"}, "datasets is 'lost,,'"),
         ({"seeds": ()}, "give integers from 0"),
         ({"seeds": (0, 0)}, "one of them twice"),
@@ -73,8 +94,9 @@ def test_own_parts():
         ({"recipe": 3}, "recipe is 3; pass a Recipe"),
         ({"datasets": 3}, "datasets is 3; give a list"),
         ({"methods": ("conf+proden",), "cleaners": ("cnof",)}, "unknown cleaner 'cnof'"),
-        ({"own": {"proden": Pop()}}, "has the name of a known one"),
-        ({"own": {"none": Conformal()}}, "has the name of a known one"),
+        ({"own": {"proden": Pop()}}, "has the name of a known method or cleaner"),
+        ({"own": {"none": Conformal()}}, "has the name of a known method or cleaner"),
+        ({"own": {"revocable": Conformal()}}, "has the name of a known method or cleaner"),
         ({"inits": 0}, "inits is 0"),
         ({"protocol": "uai"}, "unknown protocol 'uai'; use one of default, uai2025"),
         ({"recipe": "fast"}, "unknown recipe 'fast'"),
@@ -133,6 +155,12 @@ def test_toml(tmp_path):
         recipe=dataclasses.replace(RECIPES["uai2025"], name="short", epochs=3),
         own={"strict": Conformal(alpha=0.02), "patient": Pop(start=40)},
     )
+
+
+def test_toml_with_an_old_name(tmp_path):
+    with pytest.warns(FutureWarning, match="write 'conformal\\+cc' instead of 'revocable\\+cc'"):
+        one = read_spec(write(tmp_path, 'datasets = ["lost"]\nmethods = ["revocable+cc"]'))
+    assert one.methods == ("conformal+cc",)
 
 
 def test_toml_suite(tmp_path):

@@ -2,7 +2,6 @@ import hashlib
 import json
 import linecache
 import os
-import signal
 import sys
 import threading
 import types
@@ -16,7 +15,6 @@ import torch
 from candidly.bench import Spec, sweep, sweeps
 from candidly.bench import datasets as sets
 from candidly.bench import run as runs
-from candidly.bench.__main__ import main
 from candidly.bench.lock import locked
 from candidly.bench.run import Run
 from candidly.data import Dataset, load
@@ -42,7 +40,7 @@ class Deadly(Proden):
     """Ends its process."""
 
     def step(self, batch, phase):
-        os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(9)
 
 
 @dataclass
@@ -253,7 +251,52 @@ def test_a_file_that_changes_is_another_dataset(tmp_path, table):
         assert sizes["train"] + sizes["test"] == number - 1
 
 
-def test_a_file_that_changes_meanwhile_is_noticed(tmp_path, table, monkeypatch):
+@pytest.fixture
+def loaded(monkeypatch):
+    """Which datasets were loaded and hashed, in their order."""
+    calls = {"load": [], "fingerprint": []}
+
+    def load_and_note(name, *arguments):
+        calls["load"].append(name)
+        return load_dataset(name, *arguments)
+
+    def hash_and_note(dataset):
+        calls["fingerprint"].append(dataset.name)
+        return fingerprint(dataset)
+
+    load_dataset, fingerprint = sets.load, sets.fingerprint
+    monkeypatch.setattr(sets, "load", load_and_note)
+    monkeypatch.setattr(sets, "fingerprint", hash_and_note)
+    monkeypatch.setattr(runs, "fingerprint", hash_and_note)
+    return calls
+
+
+def two_files(tmp_path, table):
+    lines = table.read_text().splitlines(keepends=True)
+    (tmp_path / "one.csv").write_text("".join(lines))
+    (tmp_path / "two.csv").write_text("".join(lines[:-1]))
+    return [str(tmp_path / name) for name in ("one.csv", "two.csv")]
+
+
+def test_a_dataset_is_loaded_and_hashed_once(tmp_path, table, loaded):
+    files = two_files(tmp_path, table)
+    spec = spec_of(table, datasets=files, seeds=(0,), recipe=Recipe("short", epochs=1, batch_size=16))
+    assert len(sweep(spec, tmp_path / "runs", device="cpu").done) == 4
+    assert loaded == {"load": files, "fingerprint": ["one", "two"]}
+    assert not sweeps._held, "nothing stays in memory"
+    assert len(sweep(spec, tmp_path / "runs", device="cpu").skipped) == 4
+    assert loaded["load"] == 2 * files, "the next sweep looks at the files again"
+
+
+def test_what_does_not_fit_in_memory_is_loaded_again(tmp_path, table, loaded, monkeypatch):
+    files = two_files(tmp_path, table)
+    spec = spec_of(table, datasets=files, seeds=(0,), recipe=Recipe("short", epochs=1, batch_size=16))
+    monkeypatch.setattr(sweeps, "_HELD_BYTES", sweeps._num_bytes(load(table)))
+    assert len(sweep(spec, tmp_path / "runs", device="cpu").done) == 4
+    assert loaded["load"] == [*files, files[1]], "the first one is in memory when its runs train"
+
+
+def test_a_file_that_changes_meanwhile_is_noticed_by_workers(tmp_path, table, monkeypatch):
     path = tmp_path / "flowers.csv"
     lines = table.read_text().splitlines(keepends=True)
     path.write_text("".join(lines))
@@ -265,9 +308,9 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path, table, monkeypatch):
         return found
 
     monkeypatch.setattr(sweeps, "_resolve", resolve_and_change)
-    monkeypatch.setattr(sweeps, "_held", {})
-    outcome = sweep(spec_of(path, methods=("proden",), seeds=(0,)), tmp_path / "runs", device="cpu")
-    assert "changed while the sweep ran; call it again" in outcome.failed["flowers proden"]
+    outcome = sweep(spec_of(path, seeds=(0,)), tmp_path / "runs", device="cpu", jobs=2)
+    assert outcome.failed.keys() == {"flowers proden", "flowers conf+cc"}
+    assert all("changed during the sweep; start the sweep again" in reason for reason in outcome.failed.values())
 
 
 def test_files_of_one_name_are_refused(tmp_path, table):
@@ -424,25 +467,3 @@ def test_rows_without_true_labels(tmp_path, table):
     summary = json.loads((folder / "summary.json").read_text())
     assert set(summary["metrics"]) == {"pruning_coverage", "test_covering_rate"}
     assert pq.read_table(folder / "predictions.parquet")["true"].null_count == 60
-
-
-def test_the_module_runs_a_file(tmp_path, table, capsys):
-    path = tmp_path / "spec.toml"
-    text = f'datasets = ["{table}"]\nmethods = ["proden"]\nseeds = "0-1"\n[recipe]\nname = "short"\nepochs = 2\n'
-    path.write_text(text)
-    arguments = [str(path), "--out", str(tmp_path / "runs"), "--device", "cpu"]
-    assert main(arguments) == 0
-    assert "runs: 1 done, 0 done before, 0 failed" in capsys.readouterr().out
-    assert main(arguments) == 0
-    assert "runs: 0 done, 1 done before" in capsys.readouterr().out
-    path.write_text(text.replace(table.name, "nothing.csv"))
-    assert main(arguments) == 1
-    assert "nothing.csv" in capsys.readouterr().out
-
-
-def test_the_module_refuses_a_bad_file(tmp_path, capsys):
-    (tmp_path / "spec.toml").write_text("datasets = 3")
-    with pytest.raises(SystemExit) as stop:
-        main([str(tmp_path / "spec.toml")])
-    assert stop.value.code == 2
-    assert "spec.toml" in capsys.readouterr().err.splitlines()[-1]

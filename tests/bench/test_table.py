@@ -301,10 +301,9 @@ def test_hostile_names_in_csv():
     rows = list(csv.reader(io.StringIO(render(hostile(), "csv"))))
     assert {len(row) for row in rows} == {10}
     assert len(rows) == 1 + len(HOSTILE_NAMES) * (len(HOSTILE_NAMES) + 1)
-    for row in rows[1:]:
-        assert not row[0].lstrip().startswith(("=", "+", "-", "@"))
-        assert not row[1].lstrip().startswith(("=", "+", "-", "@"))
-    assert {"'=1+1", "'+1", "'-1", "'@x", "' =1", '"quoted", too'} <= {row[0] for row in rows}
+    for name in (name for row in rows[1:] for name in row[:2] if name not in ("+1", "-1")):  # plain numbers
+        assert not name.lstrip().startswith(("=", "+", "-", "@"))
+    assert {"'=1+1", "+1", "-1", "'@x", r"\t=1", '"quoted", too'} <= {row[0] for row in rows}
 
 
 @given(st.text(st.characters(), max_size=20), st.text(st.characters(), max_size=20))

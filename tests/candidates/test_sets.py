@@ -74,7 +74,7 @@ def test_matrix_takes_column_names_of_a_frame():
     arranged = encode(Frame(), classes=["z", "x", "y"])
     assert arranged.classes == ("z", "x", "y")
     assert arranged.matrix.tolist() == MATRIX[:, [2, 0, 1]].tolist()
-    with pytest.raises(ValueError, match=r"y has the columns .*'x'.* but the classes are .*'p'.*; name them alike"):
+    with pytest.raises(ValueError, match=r"y has the columns .*'x'.* but the classes are .*'p'.*; use the same names"):
         encode(Frame(), classes=["p", "r", "q"])
 
 
@@ -126,7 +126,7 @@ def test_classes_fix_the_order():
         (([["a", " "], ["b"]],), "row 0 holds an empty name"),
         (([["a"], ["b", None]],), "row 1 holds a missing name"),
         (([1.0, float("nan")],), "row 1 holds a missing name"),
-        (([["a", ["b"]], ["c"]],), r"row 0 holds \['b'\], which is no class name"),
+        (([["a", ["b"]], ["c"]],), r"row 0 holds \['b'\], which is not a class name"),
         (([{"a": 2, "b": 0}, ["b"]],), "row 0 is a mapping"),
         (([["a", 1], ["b"]],), "types int, str cannot be sorted"),
         (([[0, 1, 1], [1, 0, 0]],), "could be a matrix or lists of class names"),

@@ -457,7 +457,7 @@ def test_experiments_record_the_estimate_beside_the_loss():
     X, S, y = blobs(60, seed=0)
     dataset = Dataset("blobs", X, S, y, tuple("abcd"))
     own = {"permanent": Conformal(rule="permanent"), "permanent-1": Conformal(rule="permanent", stop=1.0)}
-    methods = [f"{name}+proden" for name in ("conf", "revocable", "algorithm1", "permanent-1", "permanent")]
+    methods = [f"{name}+proden" for name in ("conf", "conformal", "algorithm1", "permanent-1", "permanent")]
     spec = Spec(datasets=("blobs",), methods=(*methods, "random+proden"), own=own)
     *older, newer, control = Run.all_of(spec, dataset, "blobs", Path("."))
     assert all("stop" not in run.config["cleaner"] for run in older)
@@ -469,7 +469,7 @@ def test_experiments_record_the_estimate_beside_the_loss():
 def test_a_run_of_an_experiment_has_the_last_estimate(tmp_path):
     X, S, y = blobs(60, seed=0)
     dataset = Dataset("blobs", X, S, y, tuple("abcd"))
-    methods, recipe = ("proden", "revocable+proden"), Recipe("short", epochs=14, batch_size=16)
+    methods, recipe = ("proden", "conformal+proden"), Recipe("short", epochs=14, batch_size=16)
     spec = Spec(datasets=("blobs",), methods=methods, seeds=(0, 1), recipe=recipe)
     plain, cleaned = Run.all_of(spec, dataset, "blobs", tmp_path)
     found = {}
@@ -477,8 +477,8 @@ def test_a_run_of_an_experiment_has_the_last_estimate(tmp_path):
         execute(run, spec, dataset, device="cpu", progress=False)
         found[run.method] = json.loads((run.folder / "summary.json").read_text())["metrics"]
     assert "estimated_lost" not in found["proden"]
-    estimate = np.array(found["revocable+proden"]["estimated_lost"])
-    assert estimate.shape == np.shape(found["revocable+proden"]["pruning_error"]) == (2, 1)
+    estimate = np.array(found["conformal+proden"]["estimated_lost"])
+    assert estimate.shape == np.shape(found["conformal+proden"]["pruning_error"]) == (2, 1)
     assert ((estimate > 0) & (estimate < 1)).all()
 
 

@@ -164,7 +164,7 @@ def test_an_audit_tells_what_each_level_costs(place, capsys):
         assert [true_lost, true_removed] == [f"{level[name]:.1%}" for name in ("true_lost", "true_removed")]
         assert int(candidates) == level["candidates"]
     assert "without a guarantee" in printed.out
-    assert "The most likely candidate of about" in printed.out
+    assert "The most likely candidate is wrong in about" in printed.out
     assert sorted(path.name for path in place.iterdir()) == before
 
 
@@ -269,7 +269,7 @@ def test_a_label_that_is_no_class_is_not_scored(place, capsys):
     labels = ["yak", None, *TABLE["label"].to_pylist()[2:]]
     files.write(TABLE.set_column(4, "label", pa.array(labels)), "some.csv")
     printed = run(capsys, "clean", "some.csv", *ROLES, "--out", "new.csv", *TINY)
-    assert "1 labels in column 'label' are no class, such as 'yak' in row 0; these rows are not scored" in printed.err
+    assert "1 labels in column 'label' are not classes, such as 'yak' in row 0; these rows are not" in printed.err
     assert "on 38 rows with a known label" in printed.out
     assert files.read("new.csv")["true"].to_pylist() == labels
 

@@ -69,7 +69,7 @@ def test_uai2025_split(n):
 
 
 def test_uai2025_split_needs_rows():
-    with pytest.raises(ValueError, match="19 rows leave none to train on"):
+    with pytest.raises(ValueError, match="19 rows give no training rows"):
         uai2025_split(19, seed=0)
 
 

@@ -101,7 +101,7 @@ def test_given_classes(tmp_path):
 
 def test_a_single_class_can_be_listed_with_others(tmp_path):
     path = csv(tmp_path, "1,x,x")
-    with pytest.raises(ValueError, match=r"the number of classes is 1; .*classes="):
+    with pytest.raises(ValueError, match=r"has the one class 'x'; .*classes="):
         load(path)
     assert read_table(path, classes=["x", "y"]).S.tolist() == [[True, False]], "the advice works"
 

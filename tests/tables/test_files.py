@@ -167,20 +167,20 @@ def test_delimiters(tmp_path):
         ("\n \n".replace(" ", ""), "is empty"),
         ("a,b\n", "has no rows"),
         ("a,b", "has no rows"),
-        ("a,b\n\n1,2\n\n3\n", "is no table: line 5 has 1 cells, the header 2; correct it, or check delimiter"),
+        ("a,b\n\n1,2\n\n3\n", "is not a table: line 5 has 1 cells, the header 2; correct it, or check delimiter"),
         ('a,b\n1,"x\ny"\n3,4,5\n', "line 4 has 3 cells, the header 2"),
         ('a,b\n1,"2\n3,4\n', "line 2: unexpected end of data; close the quote there"),
         ('a,b\n"1,2\n3,4\n', "line 2: unexpected end of data"),
-        ("a,b\n1,2\n3,é\n".encode("latin1"), "row 1 is no UTF-8 in column 'b'; save the file as UTF-8"),
-        ("a,é\n1,2\n".encode("latin1"), "is no text in UTF-8; save it as UTF-8"),
-        ("a,b\n1,2\n".encode("utf-16"), "is no text in UTF-8"),
-        ("a,b\n1,2\n".encode("utf-16-le"), "is no text in UTF-8"),
-        (b"\x89PNG\0\0\0", "is no text in UTF-8"),
+        ("a,b\n1,2\n3,é\n".encode("latin1"), "row 1 is not UTF-8 in column 'b'; save the file as UTF-8"),
+        ("a,é\n1,2\n".encode("latin1"), "is not text in UTF-8; save it as UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "is not text in UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "is not text in UTF-8"),
+        (b"\x89PNG\0\0\0", "is not text in UTF-8"),
         ("a,b,a\n1,2,3\n", "has several columns 'a'; rename them"),
         ("a, a\n1,2\n", "has several columns 'a'"),
         ("a,,\n1,2,3\n", "has several columns ''"),
-        ("a;b\n1;2\n", "has the one column 'a;b'; if ';' stands between its columns, name it with --delimiter"),
-        ("a\tb\n1\t2\n", r"if '\\t' stands between"),
+        ("a;b\n1;2\n", "has the one column 'a;b'; if ';' separates its columns, name it with --delimiter"),
+        ("a\tb\n1\t2\n", r"if '\\t' separates"),
         ("x" * 200_000 + ",b\n1,2\n", r"has no readable header: field larger than field limit"),
     ],
 )
@@ -195,7 +195,7 @@ def test_csv_refused(tmp_path, text, message, packed):
 
 def test_text_that_is_no_utf8_in_a_column_that_is_to_be_text(tmp_path):
     path = put(tmp_path / "t.csv", b"a,b\n1,x\n2,\xe9\n")
-    with pytest.raises(ValueError, match=r"row 1 is no UTF-8 in column 'b'"):
+    with pytest.raises(ValueError, match=r"row 1 is not UTF-8 in column 'b'"):
         files.read(path, texts=["b"])
 
 
@@ -218,7 +218,7 @@ def test_a_quoted_header_may_hold_the_delimiter(tmp_path):
 
 
 def test_what_cannot_be_read(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no\.csv does not exist or is no file; check the path") as caught:
+    with pytest.raises(FileNotFoundError, match=r"no\.csv does not exist or is not a file; check the path") as caught:
         files.read(tmp_path / "no.csv")
     one_line(caught)
     (tmp_path / "folder.csv").mkdir()
@@ -262,7 +262,7 @@ def test_damaged_files(tmp_path, suffix, damage):
     path = tmp_path / f"t{suffix}"
     files.write(TABLE, path)
     put(path, damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"is damaged or no table|is empty") as caught:
+    with pytest.raises(ValueError, match=r"is damaged or not a table|is empty") as caught:
         files.read(path)
     one_line(caught, path)
 
@@ -490,7 +490,7 @@ def test_check_writable_leaves_nothing(tmp_path):
         ("t", "its name must end in"),
         ("folder.csv", r"folder\.csv is a folder; name a file in it"),
         ("no/t.csv", r"the folder .*no does not exist; make it first"),
-        ("file/t.csv", r"the folder .*file is no folder; name another"),
+        ("file/t.csv", r"the folder .*file is not a folder; name another"),
     ],
 )
 def test_check_writable_refuses(tmp_path, name, message):

@@ -1,15 +1,23 @@
 """Experiments: specs, runs in hashed folders, sweeps that can be killed and resumed, and tables of their results.
 
-Public names are resolved on first use: tables need none of what training needs.
+Public names are imported on first use: reading results and making tables does not import torch.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from candidly.bench.collect import read, read_csv
+    from candidly.bench.scores import Scores
+    from candidly.bench.spec import SUITES, Spec, read_spec
+    from candidly.bench.sweeps import Outcome, sweep
+    from candidly.bench.table import render
+
+__all__ = ["SUITES", "Outcome", "Scores", "Spec", "read", "read_csv", "read_spec", "render", "sweep"]
 
 _HOMES = {
-    "CLEANERS": "spec",
-    "Outcome": "sweeps",
     "SUITES": "spec",
+    "Outcome": "sweeps",
     "Scores": "scores",
     "Spec": "spec",
     "read": "collect",
@@ -19,10 +27,12 @@ _HOMES = {
     "sweep": "sweeps",
 }
 
-__all__ = [*_HOMES]
-
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"candidly.bench.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'candidly.bench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

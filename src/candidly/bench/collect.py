@@ -1,12 +1,12 @@
-"""Collects accuracies from result folders.
+"""Reading accuracies from run folders, Parquet files of predictions and CSV files.
 
-A seed's accuracy comes from the `summary.json` of a finished run, as the mean over its initialisations, or from a
-Parquet file of predictions, as the share of rows that are right. Names in these files are untrusted text: any string is
-taken, with control characters replaced by spaces; escaping is left to those who render it.
+The accuracy of a seed comes from the `summary.json` of a finished run, as the mean over its initialisations, or from a
+Parquet file of predictions, as the fraction of correct rows. Names in these files are untrusted text: any string is
+accepted, and made printable; the code that writes a table escapes it for the format. Cleaners that were renamed since
+the results were made get their present name.
 """
 
 import csv
-import json
 import os
 import warnings
 from collections import defaultdict
@@ -19,7 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from candidly.bench.scores import Cell, Scores, check_share, mean_of, plain
+from candidly import store
+from candidly.bench.names import current
+from candidly.bench.scores import Cell, Scores, check_share, mean_of
+from candidly.messages import listed, visible
 
 __all__ = ["read", "read_csv"]
 
@@ -34,7 +37,7 @@ Entry = tuple[str, str, int]
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """What one file says: accuracies and, of a run, the settings that all cells of a dataset should share."""
+    """The content of one file: accuracies and, for a run, the settings that all runs on a dataset should share."""
 
     path: Path
     shares: dict[Entry, float]
@@ -42,16 +45,16 @@ class _Source:
 
 
 def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
-    """Collect the accuracies that lie under folders.
+    """Read the accuracies of all runs under some folders.
 
     Parameters
     ----------
     folders : path or iterable of paths
-        Folders, searched with all that is below them, or single files. Every `summary.json` counts, and every Parquet
-        file that does not lie beside one. A Parquet file has the columns dataset, method, seed, split, row, true and
-        predicted; rows without a true label are left out.
+        Folders, which are searched recursively, or single files. Every `summary.json` is read, and every Parquet file
+        in a folder without one. A Parquet file has the columns dataset, method, seed, split, row, true and predicted;
+        rows without a true label are ignored.
     split : str, default "test"
-        The rows to score.
+        Which rows to score.
 
     Returns
     -------
@@ -72,7 +75,7 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
 
     Examples
     --------
-    >>> import tempfile
+    >>> import json, tempfile
     >>> summary = {"format": 1, "dataset": "lost", "method": "proden", "seeds": [0, 1]}
     >>> summary["metrics"] = {"test_accuracy": [[0.50, 0.75], [0.75, 0.75]]}
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -83,16 +86,16 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     """
     folders = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
     if not folders:
-        raise ValueError("no folder was given; name folders that hold runs or Parquet files of predictions")
+        raise ValueError("no folder was given; give folders with runs or Parquet files of predictions")
     sources = [
         _read_predictions(path, split) if path.suffix == ".parquet" else _read_summary(path, split)
         for path in _find(folders)
     ]
     silent = [str(source.path) for source in sources if not source.shares]
     if silent:
-        warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {_some(silent)}", stacklevel=2)
+        warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {listed(silent)}", stacklevel=2)
     found: dict[Entry, _Source] = {}
-    for source in sorted(sources, key=lambda one: -len(one.shares)):  # larger runs first: they stand for smaller ones
+    for source in sorted(sources, key=lambda one: -len(one.shares)):  # larger runs first: they replace smaller ones
         for entry, share in source.shares.items():
             known = found.setdefault(entry, source)
             smaller = bool(source.settings) and len(source.shares) < len(known.shares)
@@ -103,14 +106,14 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     if not found:
         raise ValueError(
             f"no {split} accuracies under {', '.join(map(str, folders))}; "
-            "give folders that hold summary.json or Parquet files of predictions"
+            "give folders with summary.json or Parquet files of predictions"
         )
     _check_settings(found)
     return _gather({entry: source.shares[entry] for entry, source in found.items()}, split)
 
 
 def read_csv(path: AnyPath) -> Scores:
-    r"""Read published accuracies, one line per seed.
+    r"""Read published accuracies from a CSV file with one line per seed.
 
     Parameters
     ----------
@@ -144,7 +147,7 @@ def read_csv(path: AnyPath) -> Scores:
                     raise ValueError(f"there is no column {name!r}; add it")
             for line in lines:
                 _add_line(found, line, f"line {lines.line_num}")
-    except (csv.Error, ValueError) as error:  # also text that is no UTF-8
+    except (csv.Error, ValueError) as error:  # which includes text that is not UTF-8
         raise ValueError(f"{path} cannot be used: {error}") from None
     if not found:
         raise ValueError(f"{path} has no lines below its header; give a file with accuracies")
@@ -156,7 +159,7 @@ def _add_line(found: dict[Entry, float], line: Mapping[str, str | None], where: 
     if method is None or dataset is None or seed is None or accuracy is None:
         raise ValueError(f"{where} has too few fields; complete or remove it")
     try:
-        entry, value = (plain(dataset), plain(method), int(seed)), float(accuracy)
+        entry, value = (visible(dataset), current(visible(method)), int(seed)), float(accuracy)
     except ValueError:
         raise ValueError(f"{where} has seed {seed!r} and test_accuracy {accuracy!r}; give numbers") from None
     if entry in found:
@@ -165,7 +168,7 @@ def _add_line(found: dict[Entry, float], line: Mapping[str, str | None], where: 
 
 
 def _find(folders: Sequence[AnyPath]) -> list[Path]:
-    """Return each source file once, also when folders overlap."""
+    """Return every file to read once, even if folders overlap."""
     paths: dict[Path, Path] = {}
     for folder in map(Path, folders):
         if folder.is_file():
@@ -190,7 +193,7 @@ def _collision(entry: Entry, one: _Source, other: _Source) -> str:
 
 
 def _check_settings(found: Mapping[Entry, _Source]) -> None:
-    """Refuse cells, and point out datasets, whose runs were not made alike."""
+    """Raise if the runs of a cell have different settings; warn if the runs on a dataset do."""
     cells: dict[Cell, dict[Path, _Source]] = defaultdict(dict)
     datasets: dict[str, dict[Path, _Source]] = defaultdict(dict)
     for (dataset, method, _), source in found.items():
@@ -199,22 +202,21 @@ def _check_settings(found: Mapping[Entry, _Source]) -> None:
     for cell, sources in cells.items():
         differ = _differences(sources.values())
         if differ:
-            where = _some(map(str, sources))
-            raise ValueError(f"the seeds of {cell} come from runs that differ in {differ}: {where}; keep one of them")
+            where = listed(map(str, sources))
+            raise ValueError(f"the seeds of {cell} come from runs that differ in {differ}: {where}; remove all but one")
     uneven = [f"{name}: {text}" for name, sources in datasets.items() if (text := _differences(sources.values()))]
     if uneven:
-        warnings.warn(
-            f"runs on one dataset differ, so that comparing them may mislead: {_some(uneven, mark=' | ')}", stacklevel=3
-        )
+        text = listed(uneven, mark=" | ")
+        warnings.warn(f"runs on the same dataset have different settings, so tables may mislead: {text}", stacklevel=3)
 
 
 def _differences(sources: Iterable[_Source]) -> str:
-    """Say in which settings runs differ."""
+    """Describe the settings in which runs differ; "" if they are the same."""
     values: dict[str, set[str]] = defaultdict(set)
     for source in sources:
         for key, value in source.settings.items():
             values[key].add(str(value))
-    return _some(f"{key} ({_some(sorted(found))})" for key, found in values.items() if len(found) > 1)
+    return listed(f"{key} ({listed(sorted(found))})" for key, found in values.items() if len(found) > 1)
 
 
 def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,15 +232,14 @@ def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_summary(path: Path, split: str) -> _Source:
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8 or nested too deeply
-        raise ValueError(f"{path} is no JSON file ({error}); restore it or remove it") from None
-    if not isinstance(facts, dict) or "format" not in facts:
-        return _Source(path, {})  # another program's
+    facts = store.read_json(path)
+    if "format" not in facts:
+        return _Source(path, {})  # the file of another program
     version = facts["format"]
     if type(version) is not int or version != FORMAT:
-        raise ValueError(f"{path} has format version {version!r}, known is {FORMAT}; read it with a newer candidly")
+        raise ValueError(
+            f"{path} has format version {version!r}, known is {FORMAT}; read it with a newer version of candidly"
+        )
     dataset, method, seeds, metrics = (facts.get(key) for key in ("dataset", "method", "seeds", "metrics"))
     if not (isinstance(dataset, str) and isinstance(method, str) and isinstance(metrics, dict)):
         raise ValueError(f"{path} lacks 'dataset', 'method' or 'metrics', or has a wrong type there; write it again")
@@ -255,12 +256,12 @@ def _read_summary(path: Path, split: str) -> _Source:
         if not isinstance(starts, list) or not starts:
             raise ValueError(f"{path}: {name} of seed {seed} is {starts!r}; give a list, one number per initialisation")
         shares = [check_share(value, f"{path}: {name} of seed {seed}") for value in starts]
-        entries[plain(dataset), plain(method), seed] = mean_of(shares)
+        entries[visible(dataset), current(visible(method)), seed] = mean_of(shares)
     return _Source(path, entries, _settings(facts))
 
 
 def _read_predictions(path: Path, split: str) -> _Source:
-    """Aggregate batch by batch: such a file may have more rows than fit in memory."""
+    """Count correct rows batch by batch: the file may have more rows than fit in memory."""
     counts: dict[Entry, tuple[int, int]] = defaultdict(lambda: (0, 0))
     try:
         with pq.ParquetFile(path) as file:
@@ -269,7 +270,7 @@ def _read_predictions(path: Path, split: str) -> _Source:
                 for group in _count(batch, split):
                     if None in group.values():
                         raise ValueError(f"{path} has rows without dataset, method or seed; fill them in")
-                    entry = (plain(group["dataset"]), plain(group["method"]), int(group["seed"]))
+                    entry = (visible(group["dataset"]), current(visible(group["method"])), int(group["seed"]))
                     right, rows = counts[entry]
                     counts[entry] = right + group["right_sum"], rows + group["right_count"]
     except (pa.ArrowException, OSError) as error:
@@ -278,7 +279,7 @@ def _read_predictions(path: Path, split: str) -> _Source:
 
 
 def _count(batch: pa.RecordBatch, split: str) -> list[dict[str, Any]]:
-    """Return the number of rows and of right ones, per dataset, method and seed."""
+    """Return the numbers of rows and of correct rows for each dataset, method and seed."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     for name, column in columns.items():
         if pa.types.is_dictionary(column.type):
@@ -318,21 +319,15 @@ def _gather(entries: Mapping[Entry, float], split: str) -> Scores:
     scores = Scores(cells, split)
     uneven = [text for dataset in scores.datasets if (text := _describe_uneven(scores, dataset))]
     if uneven:
-        warnings.warn(f"cells of one dataset have different seeds: {_some(uneven, mark=' | ')}", stacklevel=3)
+        warnings.warn(f"methods on the same dataset have different seeds: {listed(uneven, mark=' | ')}", stacklevel=3)
     return scores
 
 
 def _describe_uneven(scores: Scores, dataset: str) -> str:
-    """Say which methods have which seeds, or nothing where all have the same."""
+    """Describe which methods have which seeds; "" if all have the same."""
     methods: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for (name, method), seeds in scores.cells.items():
         if name == dataset:
             methods[tuple(seeds)].append(method)
-    parts = [f"{_some(names)} (seeds {_some(map(str, seeds), 10)})" for seeds, names in methods.items()]
-    return f"{dataset}: {_some(parts, mark='; ')}" if len(parts) > 1 else ""
-
-
-def _some(texts: Iterable[str], limit: int = 5, mark: str = ", ") -> str:
-    texts = list(texts)
-    more = f"{mark}and {len(texts) - limit} more" if len(texts) > limit else ""
-    return mark.join(texts[:limit]) + more
+    parts = [f"{listed(names)} (seeds {listed(map(str, seeds), 10)})" for seeds, names in methods.items()]
+    return f"{dataset}: {listed(parts, mark='; ')}" if len(parts) > 1 else ""

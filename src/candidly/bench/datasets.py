@@ -1,13 +1,13 @@
-"""Datasets as experiments name them, with candidate sets that are made once and kept.
+"""Datasets of experiments: their names, and generated candidate sets, which are saved and used again.
 
 A name such as ``cifar10+long-tailed-0.01+uniform-0.1`` is a dataset and steps that change it, from left to right:
 
 - ``uniform-Q``, ``hierarchical-Q``, ``uniform-superset``, ``label-dependent``, ``noisy-Q-ETA``: candidate sets;
-- ``instance-dependent`` and ``instance-dependent-RATE``: candidate sets from a network that is trained first;
+- ``instance-dependent`` and ``instance-dependent-RATE``: candidate sets from a network trained on true labels;
 - ``long-tailed-RHO``: fewer rows of the later classes.
 
-They are the functions of `candidly.corrupt`, applied to the training rows where the publisher fixed a split and to all
-rows otherwise. When no step makes candidate sets, the paper's image datasets take the paper's, and `digits` takes
+The steps are functions of `candidly.corrupt`, applied to the training rows if the dataset has a published split and to
+all rows otherwise. If no step makes candidate sets, the image datasets get those of the paper, and `digits` gets
 instance-dependent ones.
 """
 
@@ -28,7 +28,7 @@ from candidly.data.dataset import Dataset
 from candidly.data.protocols import default, scaling
 from candidly.engine.description import describe
 
-SEED = 0  # of all candidate sets: they belong to the dataset, not to a run
+SEED = 0  # for all candidate sets: they belong to the dataset, not to a run
 DEFAULT_STEPS = {
     "digits": "instance-dependent-0.4",
     "mnist": "instance-dependent-0.8",
@@ -38,10 +38,9 @@ DEFAULT_STEPS = {
     "cifar10": "uniform-0.1",
     "cifar100": "hierarchical-0.1",
 }
-_FEW_ROWS = 10_000  # below, the published training of the network behind instance-dependent sets is far too short
+_FEW_ROWS = 10_000  # with fewer, the published training of the network for instance-dependent sets is too short
 
-
-# How many numbers each step takes.
+# The possible numbers of arguments of each step.
 _STEPS = {
     "uniform": (1,),
     "hierarchical": (1,),
@@ -59,13 +58,13 @@ def load(name: str, kept: Path, root: str | None = None, download: bool = False,
     Parameters
     ----------
     name
-        A dataset, or a file's path, and the steps that change it.
+        A dataset or the path of a file, and the steps that change it.
     kept
-        The folder in which candidate sets that are made are kept; those found there are used.
+        The folder of generated candidate sets: those found there are used, new ones are saved there.
     root, download
         As in `candidly.data.load`.
     device
-        Where the network behind instance-dependent sets trains.
+        The device on which the network for instance-dependent sets trains.
 
     Examples
     --------
@@ -75,13 +74,13 @@ def load(name: str, kept: Path, root: str | None = None, download: bool = False,
     Dataset('digits+uniform-0.5': 1797 rows, 64 features, 10 classes, 5.47 candidates per row)
     """
     parts = name.split("+")
-    # A file's own name may hold a plus: the longest one that exists is meant.
+    # The name of a file may contain a plus: take the longest path that exists.
     files = [k for k in range(len(parts), 0, -1) if os.path.isfile("+".join(parts[:k]))]
     k = files[0] if files else 1
     base, steps = "+".join(parts[:k]), [_parse(step) for step in parts[k:]]
     dataset = data.load(base, root, download=download)
     if files and base != dataset.name and dataset.name in data.REGISTRY:
-        raise ValueError(f"{base} would be called {dataset.name!r}, as a known dataset; rename the file")
+        raise ValueError(f"{base} would be called {dataset.name!r}, the name of a published dataset; rename the file")
     if base in DEFAULT_STEPS and all(step == "long-tailed" for step, _ in steps):
         steps.append(_parse(DEFAULT_STEPS[base]))
     for step, numbers in steps:
@@ -90,7 +89,7 @@ def load(name: str, kept: Path, root: str | None = None, download: bool = False,
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """Hash what a dataset holds, whatever its name."""
+    """Hash the content of a dataset, without its name."""
     return store.digest({key: describe(value) for key, value in vars(dataset).items() if key != "name"})
 
 
@@ -98,7 +97,7 @@ def _parse(step: str) -> tuple[str, tuple[float, ...]]:
     match = re.fullmatch(r"([a-z-]+?)((?:-\d+(?:\.\d+)?)*)", step)
     name, numbers = (match[1], tuple(float(number) for number in match[2].split("-")[1:])) if match else (step, ())
     if name not in _STEPS:
-        raise ValueError(f"unknown step {step!r} after a dataset's name; known are {', '.join(_STEPS)}")
+        raise ValueError(f"unknown step {step!r} after the name of a dataset; known are {', '.join(_STEPS)}")
     if len(numbers) not in _STEPS[name]:
         wanted = " or ".join(map(str, _STEPS[name]))
         raise ValueError(f"step {step!r} has {len(numbers)} numbers but takes {wanted}; write it as {name}-0.1")
@@ -106,9 +105,9 @@ def _parse(step: str) -> tuple[str, tuple[float, ...]]:
 
 
 def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, device: str) -> Dataset:
-    """Change the training rows, or all rows where the publisher fixed no split."""
+    """Change the training rows, or all rows if the dataset has no published split."""
     if dataset.y is None:
-        raise ValueError(f"dataset {dataset.name!r} has no true labels, from which {step} would make candidate sets")
+        raise ValueError(f"dataset {dataset.name!r} has no true labels, which {step} needs")
     n = len(dataset.X) if dataset.num_train is None else dataset.num_train
     part = replace(dataset, X=dataset.X[:n], S=dataset.S[:n], y=dataset.y[:n])
     if step == "long-tailed":
@@ -124,7 +123,7 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
     try:
         S = Candidates.load(folder).matrix
     except ValueError as error:
-        raise ValueError(f"{error}; or remove {folder}, and the sets are made again") from error
+        raise ValueError(f"{error}; or remove {folder} to generate the sets again") from error
     return replace(dataset, S=np.concatenate([S, dataset.S[n:]]))
 
 
@@ -148,14 +147,16 @@ def _make(dataset: Dataset, step: str, numbers: tuple[float, ...], device: str) 
 
 def _groups(dataset: Dataset) -> tuple[int, ...]:
     if dataset.groups is None:
-        raise ValueError(f"the classes of {dataset.name!r} have no superclasses, which hierarchical needs; use uniform")
+        raise ValueError(
+            f"the classes of {dataset.name!r} have no superclasses, which hierarchical needs; use uniform instead"
+        )
     return dataset.groups
 
 
 def _instance_dependent(
     dataset: Dataset, y: NDArray[np.int64], device: str, rate: float | None = None
 ) -> NDArray[np.bool_]:
-    """Train the network behind the sets on what the protocols make of images, or on standardised features."""
+    """Make candidate sets by a network trained on images as the protocols prepare them, or on standardised features."""
     X = default(dataset).X
     shift, scale = scaling(dataset)
     if scale is None:
@@ -176,5 +177,5 @@ def _instance_dependent(
 
 
 def find_net(X: NDArray[Any]) -> str:
-    """Return the paper's network for prepared features: ResNet-9 for colour images, otherwise the MLP."""
+    """Return the name of the paper's network for prepared features: ResNet-9 for colour images, otherwise the MLP."""
     return "resnet9" if X.ndim == 4 else "mlp"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-# Everything is placed in inches, y growing downwards.
+# All positions are in inches; y grows downwards.
 TITLE, DISTANCE, AXIS, BARS = 0.28, 0.68, 1.1, 1.28
 AXIS_WIDTH, LINE, BAR, ELBOW, MARGIN = 6.0, 0.26, 0.12, 0.5, 0.15
 FONT, SMALL, GREY = 10, 8, "0.4"
@@ -24,7 +24,7 @@ LONGEST = 40
 
 
 def draw(scores: Scores, path: str | os.PathLike[str]) -> None:
-    """Draw the critical-difference diagram of the methods.
+    """Draw the critical-difference diagram of the methods into a file.
 
     The same scores give the same bytes, with the same version of matplotlib.
 
@@ -32,12 +32,12 @@ def draw(scores: Scores, path: str | os.PathLike[str]) -> None:
     ----------
     scores : Scores
     path : path
-        A file ending in .svg, .pdf or .png; replaced if it exists.
+        A file name that ends in .svg, .pdf or .png; the file is replaced if it exists.
 
     Raises
     ------
     ValueError
-        If the ending is another one, there are fewer than two methods, or no dataset on which all have a cell.
+        If the file name ends differently, there are fewer than two methods, or no dataset has cells of all methods.
     ModuleNotFoundError
         If matplotlib is not installed.
 
@@ -83,7 +83,7 @@ def _figure(found: Ranks, distance: float) -> "Figure":
     for group, level in levels.items():
         ends, y = [at[group[0]] - 0.02, at[group[-1]] + 0.02], BARS + BAR * level
         axes.plot(ends, [y, y], color="black", linewidth=4, solid_capstyle="butt", zorder=3)
-    for i, method in enumerate(order):  # those further inside hang lower, so that no two lines cross
+    for i, method in enumerate(order):  # inner methods are drawn lower, so that no two lines cross
         y = top + LINE * (min(i, number - 1 - i) + 0.5)
         end = start - ELBOW if i < half else start + AXIS_WIDTH + ELBOW
         _draw_method(axes, method, found.average[method], at[method], y, end)
@@ -91,7 +91,7 @@ def _figure(found: Ranks, distance: float) -> "Figure":
 
 
 def _draw_axis(axes: "Axes", places: dict[int, float]) -> None:
-    """Draw the axis of ranks, the best on the left."""
+    """Draw the axis of ranks, with the best on the left."""
     last = len(places)
     axes.plot([places[1], places[last]], [AXIS, AXIS], color="black", linewidth=1.2, solid_capstyle="projecting")
     step = 1 if last <= 15 else 2 if last <= 30 else 5
@@ -103,7 +103,7 @@ def _draw_axis(axes: "Axes", places: dict[int, float]) -> None:
 
 
 def _draw_distance(axes: "Axes", distance: float, places: dict[int, float]) -> None:
-    """Draw the critical distance above the axis; where it is longer than the axis, with an arrow."""
+    """Draw the critical distance above the axis, with an arrow if it is longer than the axis."""
     left, right = places[1], places[1] + distance * (places[2] - places[1])
     beyond = right > places[len(places)]
     right = min(right, places[len(places)])
@@ -118,7 +118,7 @@ def _draw_distance(axes: "Axes", distance: float, places: dict[int, float]) -> N
 
 
 def _draw_method(axes: "Axes", method: str, rank: float, x: float, y: float, end: float) -> None:
-    """Draw an elbow from the axis to the method's name."""
+    """Draw a line with a bend from the axis to the name of the method."""
     name_side, rank_side, inwards = ("right", "left", 1) if end < x else ("left", "right", -1)
     axes.plot([x, x, end], [AXIS, y, y], color="black", linewidth=0.8, solid_joinstyle="miter")
     axes.text(end - 0.06 * inwards, y, _shorten(method), fontsize=FONT, ha=name_side, va="center")
@@ -126,7 +126,7 @@ def _draw_method(axes: "Axes", method: str, rank: float, x: float, y: float, end
 
 
 def _stack(found: Ranks) -> dict[tuple[str, ...], int]:
-    """Give each group the highest level where its bar touches no other."""
+    """Return for each group the highest level on which its bar touches no other bar."""
     levels: dict[tuple[str, ...], int] = {}
     ends: list[float] = []
     for group in found.groups:
@@ -150,7 +150,7 @@ def _shorten(name: str) -> str:
 
 
 def _measure(name: str) -> float:
-    """Width of a name in inches."""
+    """Return the width of a name in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 

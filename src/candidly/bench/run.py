@@ -1,15 +1,15 @@
-"""One run: a method on a dataset, with all its seeds and initialisations as one stacked fit.
+"""One run: a method on a dataset, with all seeds and initialisations as one stacked fit.
 
-A run's folder is named after the dataset, the method and a hash of its configuration, and holds
+The name of a run folder has the dataset, the method and a hash of the configuration. The folder contains
 
 - ``summary.json``: the configuration, the metrics of every seed and initialisation, versions and machine;
-- ``predictions.parquet``: one line per row, seed and initialisation;
-- ``done``: the checksums of these two, written last; a folder without it is run again;
-- ``failed.txt`` instead of all of them: why a run failed, and the traceback;
-- ``lock``: while it trains.
+- ``predictions.parquet``: one record per row, seed and initialisation;
+- ``done``: the checksums of these two files, written last; a run without it is trained again;
+- ``failed.txt``, instead of these three: why the run failed, and the traceback;
+- ``lock``: only while the run trains.
 
-The hash is of all that results depend on, except the versions of libraries and the device: the content of the dataset,
-the settings of method and cleaner, the code of those that are not this library's, seeds, protocol and recipe.
+The hash covers everything that results depend on, except the versions of libraries and the device: the content of the
+dataset, the settings of method and cleaner, their code unless it is this library's, seeds, protocol and recipe.
 """
 
 import dataclasses
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from candidly import __version__, metrics, store
 from candidly.bench.collect import FORMAT
 from candidly.bench.datasets import find_net, fingerprint
+from candidly.bench.names import stored
 from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.data.dataset import Dataset
@@ -47,21 +48,21 @@ from candidly.engine.problem import Problem
 from candidly.engine.training import fit
 from candidly.methods import Method
 
-_BLOCK = 2**24  # probabilities held at a time
+_BLOCK = 2**24  # number of probabilities in memory at a time
 
 
 @dataclass(frozen=True)
 class Run:
-    """A method on a dataset, and where its results go.
+    """A method on a dataset, and the folder of its results.
 
     Attributes
     ----------
     source : str
-        The dataset, as the spec names it.
+        The name of the dataset in the spec.
     method : str
-        The method's name.
+        The name of the method, with its cleaner.
     config : dict
-        All that the results depend on, in JSON types.
+        Everything that the results depend on, in JSON types.
     folder : Path
         Its name ends in a hash of `config`.
     """
@@ -73,11 +74,12 @@ class Run:
 
     @classmethod
     def all_of(cls, spec: Spec, dataset: Dataset, source: str, out: Path) -> "list[Run]":
-        """Resolve the configurations of a spec's methods on a dataset, which `source` names in the spec."""
+        """Return the runs of a spec's methods on a dataset, whose name in the spec is `source`."""
         recipe = dataclasses.asdict(spec.recipe)
-        del recipe["name"]  # which changes nothing
-        for key, usual in (("augment", False), ("precision", "auto")):  # newer than many results
-            if recipe[key] == usual:
+        del recipe["name"]  # the name has no effect on results
+        # Settings that were added after many results: left out of the hash where they have no effect.
+        for key, default in (("augment", False), ("precision", "auto")):
+            if recipe[key] == default:
                 del recipe[key]
         shared = {
             "dataset": {"name": dataset.name, "content": fingerprint(dataset)},
@@ -90,15 +92,21 @@ class Run:
         for name in spec.combinations():
             method, cleaner = spec.parts(name)
             parts = {"method": describe(method), "cleaner": _settings(cleaner)}
-            config = shared | parts | {"name": name, "code": [_code(part) for part in (method, cleaner)]}
-            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{name[:60]}".lower()).strip("-")
+            kept = stored(name)
+            config = shared | parts | {"name": kept, "code": [_code(part) for part in (method, cleaner)]}
+            slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{kept[:60]}".lower()).strip("-")
             runs.append(cls(source, name, config, out / f"{slug}-{store.digest(config)}"))
         return runs
 
     @property
     def title(self) -> str:
-        """Dataset and method."""
+        """Dataset and method, for messages."""
         return f"{self.config['dataset']['name']} {self.method}"
+
+    @property
+    def content(self) -> str:
+        """Hash of what the dataset holds."""
+        return str(self.config["dataset"]["content"])
 
     @property
     def done(self) -> bool:
@@ -107,12 +115,12 @@ class Run:
 
     @property
     def failed(self) -> bool:
-        """Whether it was tried and failed."""
+        """Whether the run was tried and failed."""
         return (self.folder / "failed.txt").is_file()
 
 
 def _settings(cleaner: Cleaner | None) -> Any:
-    """Describe a cleaner; a setting that is newer than many results is left out where they did what it says."""
+    """Describe a cleaner; a setting that was added after many results is left out where it has no effect."""
     if cleaner is None:
         return None
     if isinstance(cleaner, Random):
@@ -124,12 +132,12 @@ def _settings(cleaner: Cleaner | None) -> Any:
 
 
 def _code(part: Method | Cleaner | None) -> str | None:
-    """Hash the source text of a class that is not this library's."""
+    """Hash the source code of a custom method or cleaner; None for one of this library."""
     if part is None or type(part).__module__.startswith("candidly."):
         return None
     try:
         return hashlib.sha256(inspect.getsource(type(part)).encode()).hexdigest()[:16]
-    except (OSError, TypeError):  # typed into an interpreter
+    except (OSError, TypeError):  # a class that was defined in an interactive session has no file
         return None
 
 
@@ -141,16 +149,16 @@ def execute(
     progress: bool | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Train and score a run, and write its folder.
+    """Train a run, compute its metrics and write its folder.
 
     Parameters
     ----------
     run
-        What to run and where to write.
+        The method and the folder.
     spec
-        The experiment it belongs to.
+        The experiment that the run belongs to.
     dataset
-        As loaded, with its candidate sets.
+        The dataset as loaded, with its candidate sets.
     device, progress, stop
         As in `candidly.fit`.
     """
@@ -198,7 +206,7 @@ def execute(
 
 
 def _predict(model: Model, X: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return every run's most probable class and its probability, (R, N)."""
+    """Return the most probable class and its probability for every run and row, (R, N) each."""
     size = max(1, _BLOCK // (model.problem.runs * model.problem.num_classes))
     best = [model.predict(X[start : start + size]).max(-1) for start in range(0, len(X), size)]
     predicted = np.concatenate([part.indices.numpy() for part in best], axis=1)
@@ -208,7 +216,7 @@ def _predict(model: Model, X: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[
 def _score(
     dataset: Dataset, splits: list[tuple[Rows, Rows]], predicted: NDArray[np.int64], model: Model
 ) -> dict[str, list[float]]:
-    """Return the metrics of every run; those that need true labels only where there are some."""
+    """Return the metrics of every run; those that need true labels only if the dataset has them."""
     scores: dict[str, list[float]] = {}
 
     def add(name: str, value: Any) -> None:
@@ -221,8 +229,9 @@ def _score(
             add("train_accuracy", np.mean(best[train] == dataset.y[train]))
             add("pruning_error", metrics.pruning_error(before, after, torch.from_numpy(dataset.y[train])))
         add("pruning_coverage", metrics.pruning_coverage(before, after))
-        add("test_covering_rate", np.mean(dataset.S[test, best[test]]))
-    if "estimated_lost" in model.history:  # beside the pruning error, its estimate
+        covered = metrics.contains(torch.from_numpy(dataset.S[test]), torch.from_numpy(best[test]))
+        add("test_covering_rate", covered.double().mean())
+    if "estimated_lost" in model.history:  # the estimate of the pruning error
         scores["estimated_lost"] = model.history["estimated_lost"][-1].tolist()
     return scores
 
@@ -288,12 +297,12 @@ def _write(run: Run, summary: dict[str, Any], predictions: bytes) -> None:
         store.replace(run.folder / name, content)
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
     store.replace(run.folder / "done", sums.encode())
-    for leftover in (run.folder / "failed.txt", *run.folder.glob("*.tmp")):  # of attempts that failed or were killed
+    for leftover in (run.folder / "failed.txt", *run.folder.glob("*.tmp")):  # of earlier attempts
         leftover.unlink(missing_ok=True)
 
 
 def fail(run: Run, error: BaseException) -> None:
-    """Keep the reason and the traceback of a run that failed."""
+    """Write why a run failed, and the traceback, into its folder."""
     run.folder.mkdir(parents=True, exist_ok=True)
     trace = "".join(traceback.format_exception(error))
     store.replace(run.folder / "failed.txt", f"{one_line(error)}\n\n{trace}".encode())

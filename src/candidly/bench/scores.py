@@ -1,52 +1,39 @@
 """Accuracies of methods on datasets, one per seed."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["Cell", "Scores", "plain"]
+from candidly.bench import names
+from candidly.messages import visible
+
+__all__ = ["Cell", "Scores"]
 
 Cell = tuple[str, str]
 
-# The order of tables; other names follow alphabetically.
+# The order of rows in tables; other names follow alphabetically.
 _METHODS = ("proden", "rc", "cc", "cavl", "pop", "valen", "crosel")
-_CLEANERS = ("", "conf", "clsp", "revocable", "algorithm1", "random")
-
-# Besides ASCII's and Latin-1's control characters: line separators, bidirectional controls and lone surrogates, which
-# start lines, reorder text and cannot be encoded.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-
-
-def plain(text: str) -> str:
-    r"""Replace control, bidirectional and unencodable characters by spaces.
-
-    Examples
-    --------
-    >>> plain("lost\x1b[31m\n")
-    'lost [31m '
-    """
-    return _CONTROL.sub(" ", text)
+_CLEANERS = ("", "conf", "clsp", "conformal", "algorithm1", "random")
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Accuracy of each seed, per dataset and method.
+    """The accuracy of every seed, for each dataset and method.
 
     Attributes
     ----------
     cells : mapping of (dataset, method) to mapping of seed to accuracy
-        Accuracies are shares between 0 and 1. Datasets come alphabetically; methods come without cleaner first, then
-        cleaner by cleaner, each in the order of the papers.
+        Accuracies are between 0 and 1. Datasets are sorted by name. Methods without a cleaner come first, then those
+        with each cleaner, in the order of the papers.
     split : str, default "test"
-        The rows that were predicted.
+        Which rows were predicted.
 
     Raises
     ------
     ValueError
-        If a cell has no seed, an accuracy is no share, or two names differ by control characters only.
+        If a cell has no seeds, an accuracy is not between 0 and 1, or two names are the same once made printable.
 
     Examples
     --------
@@ -62,10 +49,14 @@ class Scores:
 
     def __post_init__(self) -> None:
         cells: dict[Cell, Mapping[int, float]] = {}
-        for names, seeds in self.cells.items():
-            cell = (plain(names[0]), plain(names[1]))
+        for (dataset, method), seeds in self.cells.items():
+            cell = (visible(dataset), visible(method))
             if cell in cells or not seeds:
-                wrong = "occurs twice once control characters are replaced" if cell in cells else "has no seeds"
+                wrong = (
+                    "occurs twice once characters that are not printable are escaped"
+                    if cell in cells
+                    else "has no seeds"
+                )
                 raise ValueError(f"the cell {cell} {wrong}; rename it or leave it out")
             for seed, accuracy in seeds.items():
                 check_share(accuracy, f"the cell {cell}, seed {seed}")
@@ -75,28 +66,28 @@ class Scores:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of the datasets, alphabetically."""
+        """Names of the datasets, sorted."""
         return tuple(dict.fromkeys(dataset for dataset, _ in self.cells))
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the methods, base methods first."""
+        """Names of the methods, those without a cleaner first."""
         return tuple(sorted({method for _, method in self.cells}, key=_place))
 
     @property
     def base_methods(self) -> tuple[str, ...]:
-        """Names of the methods that use no cleaner."""
-        return tuple(method for method in self.methods if not _split_name(method)[0])
+        """Names of the methods without a cleaner."""
+        return tuple(method for method in self.methods if not names.split(method)[0])
 
     def mean(self, dataset: str, method: str) -> float:
-        """Mean accuracy over the seeds of a cell.
+        """Return the mean accuracy over the seeds of a cell.
 
-        Means that differ by rounding only come out equal, so that they tie.
+        It is rounded, so that means which differ only by floating-point errors are tied.
         """
         return round(mean_of(self.cells[dataset, method].values()), 12)
 
     def spread(self, dataset: str, method: str) -> float:
-        """Sample standard deviation over the seeds of a cell; nan if there is only one."""
+        """Return the sample standard deviation over the seeds of a cell; nan if there is only one."""
         values = self.cells[dataset, method].values()
         if len(values) < 2:
             return math.nan
@@ -105,28 +96,21 @@ class Scores:
 
 
 def _place(method: str) -> tuple[int, str, int, str, str, str]:
-    """Key that sorts methods: by cleaner, then by base method, then by suffix."""
-    cleaner, base, suffix = _split_name(method)
+    """Return the sort key of a method: cleaner, base method, suffix."""
+    cleaner, base, suffix = names.split(method)
     first = _CLEANERS.index(cleaner) if cleaner in _CLEANERS else len(_CLEANERS)
     second = _METHODS.index(base) if base in _METHODS else len(_METHODS)
     return first, cleaner, second, base, suffix, method
 
 
-def _split_name(method: str) -> tuple[str, str, str]:
-    """Split "conf+proden (no correction)" into cleaner, base method and suffix; the first and last may be empty."""
-    name, _, suffix = method.partition("(") if method.endswith(")") else (method, "", "")
-    cleaner, _, base = name.rstrip().rpartition("+")
-    return cleaner, base, suffix
-
-
 def check_share(value: Any, where: str) -> float:
-    """Return an accuracy, refusing what is no share."""
+    """Return an accuracy as a float; raise ValueError if it is not between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError(f"{where}: accuracy is {value!r}; give a share between 0 and 1")
+        raise ValueError(f"{where}: accuracy is {value!r}; it must be between 0 and 1")
     return float(value)
 
 
 def mean_of(values: Iterable[float]) -> float:
-    """Return the mean, summed without rounding."""
+    """Return the mean, computed from an exact sum."""
     values = list(values)
     return math.fsum(values) / len(values)

@@ -1,8 +1,8 @@
-"""What an experiment runs: datasets × methods × seeds, under one protocol and one recipe.
+"""Specs of experiments: datasets × methods × seeds, with one protocol and one recipe.
 
 Methods are named as in the paper's tables: ``proden`` alone, ``conf+proden`` with a cleaner before the plus. Datasets
-are named as `candidly.data.load` names them, or by a file's path; a fully labelled one takes, after a plus, how its
-candidate sets are made, such as ``digits+uniform-0.3`` (see `candidly.bench.datasets`).
+are named as in `candidly.data.load`, or by the path of a file. The name of a fully labelled dataset can be followed by
+the steps that make its candidate sets, such as ``digits+uniform-0.3`` (see `candidly.bench.datasets`).
 """
 
 import dataclasses
@@ -15,23 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from candidly import cleaning
-from candidly.cleaning import Cleaner, Clsp, Conformal, Random
+from candidly.bench.names import RENAMED, current, join, split
+from candidly.cleaning import CLEANERS, Cleaner
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.recipe import RECIPES, Recipe, find_recipe
+from candidly.messages import warn
 from candidly.methods import METHODS, Method
 
-CLEANERS: dict[str, Cleaner] = {
-    "conf": Conformal.published(),
-    "conf (no correction)": Conformal.published(correction=False),
-    "clsp": Clsp(),
-    "revocable": Conformal(),
-    "algorithm1": Conformal.algorithm1(),
-    "random": Random(Conformal()),
-}
 _KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, **cleaning.KINDS}
 _NAME = re.compile(r"[a-z0-9._+-]+")
 
-NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k, on the split of s
+NEXT_INIT = 1000  # initialisation k of seed s trains on the split of s, with the seed s + 1000 k
 
 REALWORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")
 IMAGES = ("mnist", "fmnist", "kmnist", "svhn", "cifar10", "cifar100")
@@ -40,24 +34,24 @@ BASE = ("proden", "cc", "cavl", "pop", "valen", "crosel")
 
 @dataclass(frozen=True)
 class Spec:
-    """An experiment; every combination of dataset and method is one run, all seeds of which train together.
+    """An experiment. Every combination of a dataset and a method is one run, whose seeds train together.
 
     Attributes
     ----------
     datasets, methods : tuple of str
         Their names.
     cleaners : tuple of str
-        With which cleaners to run those methods that name none: any of `CLEANERS`, own ones, or "none".
+        Cleaners for the methods whose names contain none: names from `candidly.CLEANERS` or `own`, or "none".
     seeds : tuple of int
-        Each is a split and an initialisation; a text such as "0-4" will do.
+        Each is a split and an initialisation. A string such as "0-4" is accepted.
     inits : int
-        Initialisations per seed; results are averaged over them. The k-th of seed s trains with the seed s + 1000 k.
+        Initialisations per seed, over which results are averaged. The k-th of seed s trains with the seed s + 1000 k.
     protocol : str
         How datasets are prepared and split: a name from `candidly.data.protocols.PROTOCOLS`.
     recipe : Recipe
-        How to train; a name from `candidly.RECIPES` will do.
+        How to train. A name from `candidly.RECIPES` is accepted.
     own : mapping of str to Method or Cleaner
-        Methods and cleaners of one's own, or known ones with other settings, by the names used above.
+        Custom methods and cleaners, or known ones with other settings, by the names used above.
 
     Examples
     --------
@@ -78,10 +72,11 @@ class Spec:
     def __post_init__(self) -> None:
         for name in ("datasets", "methods", "cleaners"):
             object.__setattr__(self, name, _names(name, getattr(self, name)))
+        self._rename_cleaners()
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
         object.__setattr__(self, "recipe", find_recipe(self.recipe))
         if isinstance(self.inits, bool) or not isinstance(self.inits, int) or self.inits < 1:
-            raise ValueError(f"inits is {self.inits!r}; train 1 or more initialisations per seed")
+            raise ValueError(f"inits is {self.inits!r}; use an integer of at least 1")
         if self.inits > 1 and self.seeds[-1] >= NEXT_INIT:
             raise ValueError(
                 f"seeds go up to {self.seeds[-1]}; with several initialisations use seeds below {NEXT_INIT}"
@@ -93,40 +88,47 @@ class Spec:
                 raise ValueError(f"own[{name!r}] is {part!r}; pass an instance of a method or a cleaner")
             if not _NAME.fullmatch(name) or "+" in name:
                 raise ValueError(f"{name!r} cannot name a method or cleaner; use a-z, 0-9, dots, '_' and '-'")
-            if name in (*METHODS, *CLEANERS, "none"):
-                raise ValueError(f"own[{name!r}] has the name of a known one; give it another name")
+            if name in (*METHODS, *CLEANERS, *RENAMED, "none"):
+                raise ValueError(f"own[{name!r}] has the name of a known method or cleaner; choose another name")
         for cleaner in self.cleaners:
-            self.parts(_join(cleaner, next(iter(METHODS))))
+            self.parts(join(cleaner, next(iter(METHODS))))
         for name in self.combinations():
             self.parts(name)
 
+    def _rename_cleaners(self) -> None:
+        """Replace cleaner names of version 0.1 by the present ones, with a warning."""
+        methods = {name: current(name) for name in self.methods}
+        cleaners = {name: RENAMED.get(name, name) for name in self.cleaners}
+        renamed = [f"{new!r} instead of {old!r}" for old, new in (methods | cleaners).items() if old != new]
+        if renamed:
+            warn(FutureWarning(f"a cleaner was renamed; write {', '.join(renamed)}, which will stop working"))
+        object.__setattr__(self, "methods", tuple(dict.fromkeys(methods.values())))
+        object.__setattr__(self, "cleaners", tuple(dict.fromkeys(cleaners.values())))
+
     def combinations(self) -> tuple[str, ...]:
         """Return the names of all methods with their cleaners."""
-        expanded = (name if "+" in name else _join(cleaner, name) for name in self.methods for cleaner in self.cleaners)
+        expanded = (name if "+" in name else join(cleaner, name) for name in self.methods for cleaner in self.cleaners)
         return tuple(dict.fromkeys(expanded))
 
     def parts(self, name: str) -> tuple[Method, Cleaner | None]:
-        """Return the method and the cleaner that a name stands for; a suffix in parentheses belongs to the cleaner."""
-        match = re.fullmatch(r"(?:([^+]+)\+)?([^+ ]+)( \([^()]+\))?", name)
-        before, base, suffix = match.groups(default="") if match else ("", name, "")
+        """Return the method and the cleaner of a name; a suffix in parentheses belongs to the cleaner."""
+        before, base, suffix = split(name)
+        wanted = f"{before} {suffix}".strip()
         methods = {known: kind() for known, kind in METHODS.items()}
         methods |= {own: part for own, part in self.own.items() if isinstance(part, Method)}
-        cleaners = CLEANERS | {own: part for own, part in self.own.items() if isinstance(part, Cleaner)}
+        cleaners = {known: make() for known, make in CLEANERS.items()}
+        cleaners |= {own: part for own, part in self.own.items() if isinstance(part, Cleaner)}
         if base not in methods:
             raise ValueError(f"unknown method {name!r}; known are {', '.join(methods)}, each also as cleaner+method")
-        if before + suffix and before + suffix not in cleaners:
-            raise ValueError(f"unknown cleaner {before + suffix!r} in {name!r}; known are {', '.join(cleaners)}")
-        return methods[base], cleaners[before + suffix] if before else None
-
-
-def _join(cleaner: str, method: str) -> str:
-    """Name a method with a cleaner, whose suffix in parentheses goes last."""
-    name, space, suffix = cleaner.partition(" ")
-    return method if cleaner == "none" else f"{name}+{method}{space}{suffix}"
+        if wanted and wanted not in cleaners:
+            raise ValueError(f"unknown cleaner {wanted!r} in {name!r}; known are {', '.join(cleaners)}")
+        if wanted and name != join(wanted, base):
+            raise ValueError(f"unknown method {name!r}; write {join(wanted, base)!r}")
+        return methods[base], cleaners[wanted] if wanted else None
 
 
 def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
-    """Read seeds: a text such as "0-4" or "0,2,7-9", or numbers; they come back sorted.
+    """Return seeds, sorted, from numbers or from a string such as "0-4" or "0,2,7-9".
 
     Examples
     --------
@@ -147,26 +149,26 @@ def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
     if not numbers or not whole or not 0 <= min(numbers) <= max(numbers) < 2**31:
         raise ValueError(f"seeds is {seeds!r}; give integers from 0 to {2**31 - 1}")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"seeds is {list(numbers)}, with one of them twice; give each once")
+        raise ValueError(f"seeds is {list(numbers)}, with one of them twice; give each seed once")
     return tuple(sorted(numbers))
 
 
 def _names(what: str, names: Any) -> tuple[str, ...]:
-    """Accept a list of names or a text with commas between them."""
+    """Return names from a list, or from a string in which commas separate them."""
     split = names.split(",") if isinstance(names, str) else names
     if not isinstance(split, Iterable):
         raise ValueError(f"{what} is {names!r}; give a list of names")
     found = tuple(dict.fromkeys(str(name).strip() for name in split))
     if not found or not all(found):
-        raise ValueError(f"{what} is {names!r}; name at least one, with commas between several")
+        raise ValueError(f"{what} is {names!r}; give at least one name, and separate several by commas")
     return found
 
 
 def read_spec(path: str | os.PathLike[str]) -> Spec:
     """Read a spec from a TOML file.
 
-    Its keys are the attributes of `Spec`. `recipe` is a name or a table of `Recipe`'s attributes; `own` holds a table
-    for each method or cleaner of one's own, whose key `kind` names a known one and whose other keys are its settings.
+    Its keys are the attributes of `Spec`. `recipe` is a name, or a table of the attributes of `Recipe`. `own` has a
+    table for each custom method or cleaner: its key `kind` names a known one, and its other keys are the settings.
     `suite` takes datasets, methods and protocol from a named suite.
 
     Examples
@@ -195,7 +197,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
             values["recipe"] = _build(Recipe, values["recipe"], "recipe")
         values["own"] = {name: _part(name, part) for name, part in _table("own", values.get("own", {})).items()}
         spec: Spec = _build(Spec, values, "the file")
-    except ValueError as error:  # TOML's errors are ValueErrors too
+    except ValueError as error:  # which includes syntax errors of TOML
         raise ValueError(f"{path}: {error}") from None
     return spec
 

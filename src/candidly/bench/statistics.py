@@ -1,6 +1,6 @@
-"""Tests on accuracies: cell against cell over seeds, method against method over datasets.
+"""Statistical tests on accuracies: two cells over seeds, several methods over datasets.
 
-Seeds are repetitions on one dataset, not independent datasets: t-tests pair them, ranks are taken over datasets only.
+Seeds are repetitions on one dataset, not independent datasets: t-tests pair them, and ranks use datasets only.
 Friedman's test, Nemenyi's critical distance and the groups follow J. Demšar, Statistical Comparisons of Classifiers
 over Multiple Data Sets, JMLR 7, 2006.
 """
@@ -29,12 +29,12 @@ __all__ = [
 ]
 
 LEVEL = 0.05
-# Accuracies of different predictions differ by more; what is below comes from rounding.
+# Accuracies of different predictions differ by more; smaller differences are rounding errors.
 EQUAL = 1e-12
 
 
 class Paired(NamedTuple):
-    """A paired t-test: mean difference, two-sided p-value, number of common seeds."""
+    """The result of a paired t-test: mean difference, two-sided p-value, number of common seeds."""
 
     difference: float
     p: float
@@ -42,7 +42,7 @@ class Paired(NamedTuple):
 
 
 class Record(NamedTuple):
-    """How often a method is significantly better, not different, and significantly worse."""
+    """Numbers of comparisons in which a method is significantly better, not different, and significantly worse."""
 
     wins: int
     ties: int
@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A cell beside a published one: means over the n common seeds, their difference, p-values raw and adjusted."""
+    """A cell and a published one: means over the n common seeds, their difference, raw and adjusted p-values."""
 
     ours: float
     theirs: float
@@ -67,7 +67,7 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranks:
-    """Methods ranked on each dataset where all of them have a cell.
+    """Ranks of methods on the datasets on which all of them have a cell.
 
     Attributes
     ----------
@@ -80,9 +80,9 @@ class Ranks:
     reason : str
         Why there is no test, or no ranks at all; empty otherwise.
     distance : float or None
-        Nemenyi's critical distance at 5 %: average ranks at least so far apart differ significantly.
+        Nemenyi's critical distance at 5 %: average ranks that differ by at least this much differ significantly.
     groups : tuple of tuples of str
-        Maximal sets of two or more methods closer together than the critical distance, best first.
+        Maximal sets of two or more methods that are closer together than the critical distance, best first.
     """
 
     datasets: tuple[str, ...]
@@ -95,7 +95,7 @@ class Ranks:
 
 
 def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
-    """Test whether two cells differ, by a two-sided paired t-test over the seeds that both have.
+    """Test whether two cells differ: a two-sided paired t-test over their common seeds.
 
     Parameters
     ----------
@@ -127,10 +127,10 @@ def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
 
 
 def wins_ties_losses(scores: Scores, method: str, against: Iterable[str] | None = None) -> Record:
-    """Count against how many methods a method wins, ties and loses, over all datasets.
+    """Count wins, ties and losses of a method against other methods, over all datasets.
 
-    Each comparison is a paired t-test at 5 %, unadjusted; one that cannot be decided is a tie, and one for which a cell
-    is missing is not made.
+    Each comparison is a paired t-test at 5 %, not adjusted for the number of tests. A comparison that cannot be decided
+    is a tie; one with a missing cell is left out.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def wins_ties_losses(scores: Scores, method: str, against: Iterable[str] | None 
     method : str
         A method of the scores.
     against : iterable of str, optional
-        The methods to compare with, by default all that use no cleaner. A method is not compared with itself.
+        The methods to compare with, by default all without a cleaner. A method is not compared with itself.
 
     Returns
     -------
@@ -170,9 +170,9 @@ def wins_ties_losses(scores: Scores, method: str, against: Iterable[str] | None 
 
 
 def ranks(scores: Scores) -> Ranks:
-    """Rank methods by mean accuracy over datasets and test whether the ranks differ.
+    """Rank methods by mean accuracy on each dataset, and test whether the ranks differ.
 
-    Only datasets where every method has a cell count. Ties share their average rank.
+    Only datasets on which every method has a cell are used. Tied methods get the average of their ranks.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def ranks(scores: Scores) -> Ranks:
 
 
 def critical_distance(methods: int, datasets: int) -> float:
-    """Nemenyi's critical distance at 5 %: q·√(k(k + 1) / 6N), q being the studentised range divided by √2.
+    """Return Nemenyi's critical distance at 5 %: q·√(k(k + 1) / 6N), with q the studentised range divided by √2.
 
     Parameters
     ----------
@@ -226,17 +226,17 @@ def critical_distance(methods: int, datasets: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for their number by Holm's step-down procedure.
+    """Adjust p-values for multiple tests by Holm's step-down procedure.
 
     Parameters
     ----------
     p_values : sequence of float
-        Where one is nan, no test was made: it stays nan and does not count.
+        nan stands for a test that was not made: it stays nan and does not count.
 
     Returns
     -------
     list of float
-        In the order of the p-values.
+        Adjusted p-values, in the same order.
 
     Examples
     --------
@@ -261,7 +261,7 @@ def compare(scores: Scores, other: Scores) -> dict[Cell, Comparison]:
     Returns
     -------
     dict of (dataset, method) to Comparison
-        For every cell that both have. Means are over the common seeds, or over each side's own if none is common.
+        For every cell that both have. Means are over the common seeds, or over all seeds of each if none is common.
         Holm's correction is over all compared cells.
 
     Examples
@@ -290,25 +290,26 @@ def compare(scores: Scores, other: Scores) -> dict[Cell, Comparison]:
 
 
 def _friedman(table: np.ndarray) -> tuple[float | None, float | None, str]:
-    """Return statistic and p-value of Friedman's test, or why there are none."""
+    """Return the statistic and p-value of Friedman's test, or the reason why there is no test."""
     datasets, methods = table.shape
     if methods < 3 or datasets < 2:
         needs = "Friedman's test needs at least 3 methods and 2 datasets"
         return None, None, f"{needs}, not {methods} and {datasets}"
-    if np.ptp(table, axis=1).max() == 0:  # all tie everywhere, where the statistic is 0/0
+    if np.ptp(table, axis=1).max() == 0:  # all methods are tied on every dataset: the statistic would be 0/0
         return 0.0, 1.0, ""
     test = stats.friedmanchisquare(*table.T)
     return float(test.statistic), float(test.pvalue), ""
 
 
 def _group(average: Mapping[str, float], distance: float) -> tuple[tuple[str, ...], ...]:
+    """Return the maximal sets of at least two methods that are closer together than the critical distance."""
     order = sorted(average, key=lambda method: average[method])
     groups, reached = [], 0
     for i, first in enumerate(order):
         j = i
         while j < len(order) and average[order[j]] - average[first] < distance:
             j += 1
-        if j > max(reached, i + 1):  # otherwise part of the group before, or alone
+        if j > max(reached, i + 1):  # otherwise a part of the previous group, or a single method
             groups.append(tuple(order[i:j]))
         reached = max(reached, j)
     return tuple(groups)

@@ -1,6 +1,5 @@
-"""All runs of an experiment: what is done is skipped, what fails is kept for reading, the rest goes on."""
+"""Training all runs of an experiment: finished runs are skipped, and a failed run does not stop the others."""
 
-import json
 import os
 import platform
 import sys
@@ -20,6 +19,7 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm import tqdm
 
+from candidly import store
 from candidly.bench import datasets as sets
 from candidly.bench.lock import locked
 from candidly.bench.run import Run, execute, fail, one_line
@@ -27,19 +27,20 @@ from candidly.bench.spec import Spec
 from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
 
-_STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more gain nothing
+_STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
+_HELD_BYTES = 2**30  # size of the datasets that are kept in memory until their runs train
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep did.
+    """The result of a sweep.
 
     Attributes
     ----------
     done, skipped : tuple of Path
-        The folders of the runs that were trained now, and of those that had been before.
+        Folders of the runs that were trained now, and of those that were finished before.
     failed : dict of str to str
-        For each run that failed, and for each dataset that could not be loaded, the reason in one line.
+        The reason, in one line, for each run that failed and each dataset that could not be loaded.
     """
 
     done: tuple[Path, ...]
@@ -62,28 +63,28 @@ def sweep(
     retry_failed: bool = False,
     progress: bool | None = None,
 ) -> Outcome:
-    """Train all runs of an experiment that are not done yet.
+    """Train all runs of an experiment that are not finished yet.
 
-    Killing it at any moment loses at most the runs that are training; calling it again goes on with them.
+    Killing the process loses at most the runs that are training; calling `sweep` again continues with them.
 
     Parameters
     ----------
     spec
-        What to run.
+        The experiment.
     out
-        The folder for the runs' folders, and for the candidate sets that are made (in ``candidates``).
+        The folder for the run folders, and for generated candidate sets (in ``candidates``).
     root, download
-        Where datasets are, and whether to download missing ones; see `candidly.data.load`.
+        The folder of the datasets, and whether to download missing ones; see `candidly.data.load`.
     device
         "auto", "cpu" or "cuda".
     jobs
-        How many runs train at the same time: on a CPU each in a process of its own with its share of the cores, on CUDA
-        each in a thread with a stream of its own. None is 1, but 4 on CUDA where no dataset has colour images: one
-        run's multi-layer perceptrons leave most of a card idle, its convolutions fill it.
+        Number of runs that train at the same time: on a CPU in separate processes, which share the cores; on CUDA in
+        threads with separate streams. The default is 1, and 4 on CUDA if no dataset has colour images: one run of
+        multi-layer perceptrons leaves most of a GPU idle, whereas convolutions fill it.
     retry_failed
-        Whether to try again what failed before.
+        Whether to train runs again that failed before.
     progress
-        Whether to show bars; None does so on a terminal.
+        Whether to show progress bars; by default only on a terminal.
 
     Examples
     --------
@@ -96,22 +97,36 @@ def sweep(
     (2, 0, 2)
     """
     if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs is {jobs}; train at least 1 run at a time")
+        raise ValueError(f"jobs is {jobs}; it must be at least 1")
     folder, device = Path(out), str(find_device(device))
-    on_cuda = device.startswith("cuda")
     folder.mkdir(parents=True, exist_ok=True)
     shown = sys.stderr.isatty() if progress is None else progress
-    runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
-    skipped = tuple(run.folder for run in runs if run.done)
-    waiting = [run for run in runs if not run.done and (retry_failed or not run.failed)]
-    failed |= {run.title: _failure(run) for run in runs if run.failed and not run.done and run not in waiting}
-    done, before = [], time.perf_counter()
-    wished = jobs or (_STREAMS if on_cuda and not colour else 1)
-    at_once = min(wished, max(1, len(waiting)))
-    shared = {"spec": spec, "out": folder, "root": root, "device": device, "jobs": at_once, "shown": shown}
-    outcomes = _in_threads(waiting, shared) if on_cuda and at_once > 1 else _in_processes(waiting, shared)
+    try:
+        runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
+        skipped = tuple(run.folder for run in runs if run.done)
+        waiting = [run for run in runs if not run.done and (retry_failed or not run.failed)]
+        failed |= {run.title: _failure(run) for run in runs if run.failed and not run.done and run not in waiting}
+        wished = jobs or (_STREAMS if device.startswith("cuda") and not colour else 1)
+        shared = {"spec": spec, "out": folder, "root": root, "device": device, "shown": shown}
+        done, reasons = _train(waiting, shared, min(wished, max(1, len(waiting))))
+        return Outcome(done, skipped, failed | reasons)
+    finally:
+        _release()
+
+
+def _train(waiting: list[Run], shared: dict[str, Any], jobs: int) -> tuple[tuple[Path, ...], dict[str, str]]:
+    """Train runs, with `jobs` of them at a time; return the folders of those that are done and why others failed."""
+    if jobs == 1 or not shared["device"].startswith("cuda"):
+        if jobs > 1:  # worker processes load their datasets themselves
+            _release()
+        outcomes = _in_processes(waiting, shared | {"jobs": jobs})
+    else:
+        outcomes = _in_threads(waiting, shared | {"jobs": jobs})
+    done: list[Path] = []
+    failed: dict[str, str] = {}
+    start, shown = time.perf_counter(), shared["shown"]
     bar = tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty()))
-    with closing(outcomes), bar:  # whatever happens here stops the workers
+    with closing(outcomes), bar:  # an error or an interrupt stops the workers
         for number, (run, reason) in enumerate(outcomes, 1):
             bar.update()
             if reason:
@@ -119,10 +134,10 @@ def sweep(
             else:
                 done.append(run.folder)
             if shown:
-                left = (time.perf_counter() - before) / number * (len(waiting) - number)
+                left = (time.perf_counter() - start) / number * (len(waiting) - number)
                 result = f" failed: {reason}" if reason else f": {_result(run)}"
                 tqdm.write(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
-    return Outcome(tuple(done), skipped, failed)
+    return tuple(done), failed
 
 
 def _resolve(
@@ -130,7 +145,8 @@ def _resolve(
 ) -> tuple[list[Run], dict[str, str], bool]:
     """Return all runs, why datasets could not be loaded, and whether any has colour images.
 
-    Candidate sets are made here, before any run trains.
+    Candidate sets are made here, before any run trains. Datasets that will be trained on are kept in memory, as far as
+    `_HELD_BYTES` allows, so that runs in this process need not load and hash them again.
     """
     runs: list[Run] = []
     colour = False
@@ -148,13 +164,18 @@ def _resolve(
             failed[source] = str(error)
         else:
             names[dataset.name] = source
-            runs += Run.all_of(spec, dataset, source, out)
+            found = Run.all_of(spec, dataset, source, out)
+            runs += found
             colour |= dataset.X.ndim == 4
+            with _holding:
+                size = sum(_num_bytes(one) for one in (*_held.values(), dataset))
+                if size <= _HELD_BYTES and not all(run.done for run in found):
+                    _held[found[0].content] = dataset
     return runs, failed, colour
 
 
 def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
-    """Yield each run when it has ended, and why it failed; a worker that dies takes the unfinished ones with it."""
+    """Yield each run when it has ended, and why it failed; if a worker dies, all unfinished runs have failed."""
     ended = set()
     parent = (platform.node(), os.getpid()) if shared["jobs"] > 1 else None
     calls = [joblib.delayed(_attempt)(run, **shared, parent=parent) for run in waiting]
@@ -163,12 +184,12 @@ def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple
             ended.add(run.folder)
             yield run, reason
     except TerminatedWorkerError:
-        died = "not trained, because a worker process died, perhaps for lack of memory; call again with fewer jobs"
+        died = "not trained: a worker process died, perhaps because memory ran out; try again with fewer jobs"
         yield from ((run, died) for run in waiting if run.folder not in ended and not run.done)
 
 
 def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
-    """Yield each run when it has ended, and why it failed; an interrupt ends those that train between two steps."""
+    """Yield each run when it has ended, and why it failed; an interrupt stops training between two steps."""
     stop = threading.Event()
     with ThreadPoolExecutor(shared["jobs"]) as pool:
         try:
@@ -191,48 +212,70 @@ def _attempt(
     parent: tuple[str, int] | None = None,
     stop: threading.Event | None = None,
 ) -> tuple[Run, str | None]:
-    """Execute a run and return why it failed, if it did; its traceback is kept."""
+    """Execute a run; return it and, if it failed, the reason. The traceback is in the run folder."""
     if parent is not None:
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs)))
         _end_with(*parent)
     with locked(run.folder, wait=False) as mine:
         if not mine:
             return run, "another process is training it"
-        if run.done:  # by another process, in the meantime
+        if run.done:  # another process finished it in the meantime
             return run, None
         try:
             dataset = _dataset(run, out, root, device)
             execute(run, spec, dataset, device, progress=None if shown and jobs == 1 else False, stop=stop)
-        except (OSError, MemoryError, torch.OutOfMemoryError) as error:  # the machine's fault: try again next time
+        except (
+            OSError,
+            MemoryError,
+            torch.OutOfMemoryError,
+        ) as error:  # not the method's fault: the next sweep tries again
             crowded = jobs > 1 and not isinstance(error, OSError)
-            return run, one_line(error) + ("; call again with fewer jobs" if crowded else "")
-        except (Exception, SystemExit) as error:  # whatever a method raises must not stop the other runs
+            return run, one_line(error) + ("; try again with fewer jobs" if crowded else "")
+        except (Exception, SystemExit) as error:  # an error in one method must not stop the other runs
             fail(run, error)
             return run, _failure(run)
     return run, None
 
 
-_held: dict[str, Dataset] = {}  # the last dataset, by its content: the runs of one come one after the other
+_held: dict[str, Dataset] = {}  # datasets in the memory of this process, by the hash of their content
 _holding = threading.Lock()
 
 
 def _dataset(run: Run, out: Path, root: str | None, device: str) -> Dataset:
-    content = run.config["dataset"]["content"]
+    """Return the dataset of a run, from memory if possible; loading it removes the others from memory.
+
+    All runs on a dataset come one after the other, so each is loaded at most once more.
+    """
     with _holding:
-        if content not in _held:
+        if run.content not in _held:
             _held.clear()
             dataset = sets.load(run.source, out / "candidates", root, False, device)
-            if sets.fingerprint(dataset) != content:
-                raise OSError(f"{run.source} changed while the sweep ran; call it again")
-            _held[content] = dataset
-        return _held[content]
+            if sets.fingerprint(dataset) != run.content:
+                raise OSError(f"{run.source} changed during the sweep; start the sweep again")
+            _held[run.content] = dataset
+        return _held[run.content]
 
 
-_parents: set[tuple[str, int]] = set()  # which this process watches
+def _release() -> None:
+    """Remove the datasets from memory: the next sweep reads them again, because files may have changed."""
+    with _holding:
+        _held.clear()
+
+
+def _num_bytes(dataset: Dataset) -> int:
+    arrays = (dataset.X, dataset.S, dataset.y)
+    return sum(array.nbytes for array in arrays if array is not None)
+
+
+_parents: set[tuple[str, int]] = set()  # processes that this worker watches
 
 
 def _end_with(node: str, pid: int) -> None:
-    """End this worker when its sweep is gone, so that the next one finds the machine free."""
+    """End this worker process soon after the sweep that started it, so that the next sweep does not compete with it.
+
+    Only POSIX systems can ask whether a process exists without touching it; elsewhere, a worker whose sweep was killed
+    may finish its run first.
+    """
 
     def watch() -> None:
         with suppress(PermissionError):
@@ -255,7 +298,7 @@ def _failure(run: Run) -> str:
 
 
 def _result(run: Run) -> str:
-    summary = json.loads((run.folder / "summary.json").read_text(encoding="utf-8"))
+    summary = store.read_json(run.folder / "summary.json")
     accuracy = summary["metrics"].get("test_accuracy")
     score = f"test accuracy {100 * np.mean(accuracy):.2f}" if accuracy else "no true labels"
     return f"{score} ({_duration(summary['seconds'])})"

@@ -1,6 +1,6 @@
 """Tables of accuracies: plain text, Markdown, LaTeX and CSV.
 
-A table is made of plain strings; the style that writes it escapes them all, those from the data and its own alike.
+A table is a grid of plain strings. The style that writes it escapes all of them for its format.
 """
 
 import csv
@@ -9,13 +9,14 @@ import math
 import os
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from candidly.bench.scores import Scores, plain
+from candidly import store
+from candidly.bench.scores import Scores
 from candidly.bench.statistics import LEVEL, Comparison, Ranks, compare, ranks, wins_ties_losses
+from candidly.messages import neutralise, visible, width
 
 __all__ = ["BEGIN", "END", "insert", "render"]
 
@@ -26,7 +27,7 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Grid:
-    """A header, rows of as many strings, and the (row, column) of those that are the best of their column."""
+    """A header, rows of strings, and the (row, column) of the best cell of each column."""
 
     header: list[str]
     rows: list[list[str]] = field(default_factory=list)
@@ -35,7 +36,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Style:
-    """How to write a heading, a grid and notes; each escapes what it is given."""
+    """How a format writes a heading, a grid and notes; each function escapes its arguments."""
 
     heading: Callable[[str], str]
     grid: Callable[[Grid], str]
@@ -44,17 +45,17 @@ class Style:
 
 
 def render(scores: Scores, style: str = "text", against: Scores | None = None, title: str | None = None) -> str:
-    r"""Write accuracies as a table, with what tests say about them.
+    r"""Return accuracies as a table, with the results of statistical tests below it.
 
     Parameters
     ----------
     scores : Scores
     style : {"text", "markdown", "latex", "csv"}, default "text"
-        LaTeX needs the package booktabs. CSV has one line per cell, in percent, and nothing else.
+        LaTeX needs the package booktabs. CSV has one line per cell, in percent, and no notes.
     against : Scores, optional
-        Published accuracies to put beside.
+        Published accuracies to compare with.
     title : str, optional
-        A line above the table; CSV has none.
+        A line above the table; ignored for CSV.
 
     Returns
     -------
@@ -63,7 +64,7 @@ def render(scores: Scores, style: str = "text", against: Scores | None = None, t
     Raises
     ------
     ValueError
-        If there is no such style.
+        If the style is unknown.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def render(scores: Scores, style: str = "text", against: Scores | None = None, t
     if style not in STYLES:
         raise ValueError(f"style is {style!r}; pass one of {', '.join((*STYLES, 'csv'))}")
     write, found = STYLES[style], ranks(scores)
-    parts = [] if title is None else [write.heading(plain(title).strip())]
+    parts = [] if title is None else [write.heading(visible(title).strip())]
     parts += [
         write.grid(_main(scores, found)),
         write.notes([*_describe(scores, write), *_describe_ranks(found, scores)]),
@@ -90,19 +91,19 @@ def render(scores: Scores, style: str = "text", against: Scores | None = None, t
 
 
 def insert(page: str | os.PathLike[str], text: str) -> None:
-    r"""Replace what stands between the two marker lines of a Markdown page; the rest keeps its bytes.
+    r"""Replace the text between the two marker lines of a Markdown page; all other bytes stay the same.
 
     Parameters
     ----------
     page : path
-        Has the line ``<!-- begin candidly table -->`` and, below it, the line ``<!-- end candidly table -->``.
+        A page with the line ``<!-- begin candidly table -->`` and, below it, ``<!-- end candidly table -->``.
     text : str
-        What to put between them.
+        The text to put between them.
 
     Raises
     ------
     ValueError
-        If a marker is missing, occurs twice or stands in the wrong order, or if the text has one itself.
+        If a marker is missing, occurs twice or is in the wrong order, or if the text contains one.
 
     Examples
     --------
@@ -121,16 +122,14 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     end
     <BLANKLINE>
     """
-    from candidly import store  # here, because it imports torch
-
-    page = Path(page).resolve()  # a link stays one
+    page = Path(page).resolve()  # replace the file that a symbolic link points to, not the link
     old = page.read_bytes()
     places = []
     for marker in (BEGIN, END):
         found = list(re.finditer(rb"^%s[ \t]*\r?(?:\n|\Z)" % re.escape(marker.encode()), old, re.MULTILINE))
         if len(found) != 1 or marker in text:
             where = f"{page} has {len(found)} lines" if len(found) != 1 else "the text has a line"
-            raise ValueError(f"{where} {marker!r}; the page must have one line of it, and the text none")
+            raise ValueError(f"{where} {marker!r}; the page needs exactly one such line, the text none")
         places.append(found[0])
     begin, end = places
     if begin.end() > end.start():
@@ -154,7 +153,7 @@ def _main(scores: Scores, found: Ranks) -> Grid:
 
 
 def _best(scores: Scores) -> set[tuple[str, str]]:
-    """Return the best cells of each dataset, which are those that print the highest mean."""
+    """Return the best cells of each dataset: those whose printed mean is the highest."""
     shown = {cell: round(100 * scores.mean(*cell), 2) for cell in scores.cells}
     top = {dataset: max(value for cell, value in shown.items() if cell[0] == dataset) for dataset in scores.datasets}
     return {cell for cell, value in shown.items() if value == top[cell[0]]}
@@ -168,13 +167,14 @@ def _cell(scores: Scores, dataset: str, method: str) -> str:
 
 
 def _describe(scores: Scores, style: Style) -> list[str]:
-    """Say what the numbers of the main table are."""
+    """Explain the numbers of the main table."""
     sizes = sorted({len(seeds) for seeds in scores.cells.values()}) or [0]
     seeds = f"{sizes[0]} seed{'s' * (sizes[0] != 1)}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]} seeds"
     several = sizes[-1] > 1
     missing = len(scores.cells) < len(scores.datasets) * len(scores.methods)
+    spread = " ± standard deviation" * several
     notes = [
-        f"{plain(scores.split).capitalize()} accuracy in percent: mean{' ± standard deviation' * several} over {seeds} "
+        f"{visible(scores.split).capitalize()} accuracy in percent: mean{spread} over {seeds} "
         f"per cell; a seed's accuracy is the mean over its initialisations. {style.legend}"
         + f" A missing cell is shown as {MISSING}."
         * missing
@@ -208,7 +208,7 @@ def _describe_ranks(found: Ranks, scores: Scores) -> list[str]:
 
 
 def _beside(scores: Scores, against: Scores, style: Style) -> list[str]:
-    """Return a table per dataset that compares with published accuracies, and what its numbers are."""
+    """Return, for each dataset, a table that compares with published accuracies, and its explanation."""
     found = compare(scores, against)
     parts = []
     for dataset in scores.datasets:
@@ -268,7 +268,7 @@ def _render_csv(scores: Scores, against: Scores | None) -> str:
     writer.writerow(header + (["published", "difference", "p", "p_holm"] if published is not None else []))
     for cell, seeds in scores.cells.items():
         numbers = [_digits(100 * scores.mean(*cell)), _digits(100 * scores.spread(*cell)), int(cell in best)]
-        row = [*map(_defuse, cell), len(seeds), *numbers, *records[cell[1]], _digits(average.get(cell[1], math.nan))]
+        row = [*map(neutralise, cell), len(seeds), *numbers, *records[cell[1]], _digits(average.get(cell[1], math.nan))]
         if published is not None:
             other = published.get(cell)
             facts = (100 * other.theirs, 100 * other.difference, other.p, other.p_holm) if other else (math.nan,) * 4
@@ -281,13 +281,8 @@ def _digits(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6g}"
 
 
-def _defuse(text: str) -> str:
-    """Keep spreadsheets from taking text for a formula."""
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
-
-
 def _escape_markdown(text: str) -> str:
-    """Use entities where a backslash does not work everywhere: in tables, in HTML and in dialects."""
+    """Escape text for Markdown, by entities where a backslash does not work in tables, HTML or some dialects."""
     marks = {mark: f"\\{mark}" for mark in "\\*_`[]#"} | {mark: f"&#{ord(mark)};" for mark in "|~$"}
     marks |= {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
     escaped = "".join(marks.get(letter, letter) for letter in text)
@@ -296,14 +291,15 @@ def _escape_markdown(text: str) -> str:
 
 def _escape_latex(text: str) -> str:
     marks = {mark: f"\\{mark}" for mark in "&%$#_{}"} | {"±": r"$\pm$", "−": "$-$", "–": "--"}
-    marks |= {mark: f"{{{mark}}}" for mark in "[]*"}  # which would be arguments of the \\ before them
+    # After the \\ of the previous row, these would be read as its arguments.
+    marks |= {mark: f"{{{mark}}}" for mark in "[]*"}
     names = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
     marks |= {mark: f"\\text{name}{{}}" for mark, name in names.items()}
     return "".join(marks.get(letter, letter) for letter in text)
 
 
 def _lines(grid: Grid, escape: Callable[[str], str], best: str, other: str = "{}") -> list[list[str]]:
-    """Return header and rows, escaped, with the best cells and the others of their columns marked."""
+    """Return header and rows, escaped; `best` and `other` are formats for the columns that have a best cell."""
     starred = {column for _, column in grid.best}
     lines = [[(other if j in starred else "{}").format(escape(text)) for j, text in enumerate(grid.header)]]
     for i, row in enumerate(grid.rows):
@@ -313,10 +309,10 @@ def _lines(grid: Grid, escape: Callable[[str], str], best: str, other: str = "{}
 
 
 def _write_text(grid: Grid) -> str:
-    """Align the columns; where a line would be too long, start another block with the first column again."""
+    """Write aligned columns; lines that would be too long are split into blocks that repeat the first column."""
     lines = _lines(grid, str, "{}*", "{} ")
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * columns for columns in widths])
     blocks: list[list[int]] = []
     for j in range(1, len(widths)):
         if not blocks or sum(widths[k] + 2 for k in blocks[-1]) + widths[j] > WIDTH:
@@ -326,15 +322,9 @@ def _write_text(grid: Grid) -> str:
 
 
 def _align(line: list[str], widths: list[int], columns: list[int]) -> str:
-    padding = [" " * (widths[j] - _width(line[j])) for j in columns]
+    padding = [" " * (widths[j] - width(line[j])) for j in columns]
     texts = [space + line[j] if j else line[j] + space for j, space in zip(columns, padding, strict=True)]
     return "  ".join(texts).rstrip()
-
-
-def _width(text: str) -> int:
-    """Columns that a terminal takes for a text."""
-    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
-    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
 def _write_markdown(grid: Grid) -> str:

@@ -1,4 +1,4 @@
-"""Candidate sets, the one data type: a boolean matrix (n, C) with class names, and what is converted to it."""
+"""Candidate sets: a boolean matrix (n, C) with class names, and conversions from labels and annotators' votes."""
 
 from candidly.candidates.sets import Candidates, check, encode
 from candidly.candidates.votes import Agreement, Votes, from_annotations

@@ -1,10 +1,10 @@
-"""Data frames of whatever library: pandas, polars, Arrow; none of which is imported here."""
+"""Data frames of pandas, polars and Arrow, without importing these libraries."""
 
 from typing import Any
 
 
 def as_frame(table: Any, name: str = "X") -> Any:
-    """Wrap a data frame of whatever library for narwhals; None if it is none. Messages call it `name`."""
+    """Return a data frame wrapped for narwhals, or None if `table` is not a data frame. Messages call it `name`."""
     import narwhals.stable.v2 as nw
     from narwhals.exceptions import DuplicateError
 

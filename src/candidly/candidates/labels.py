@@ -1,4 +1,4 @@
-"""What users write as labels: a matrix, or one entry per row, which is a class name or several."""
+"""Read labels as users write them: a matrix, or one entry per row with one or several class names."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -7,15 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.frames import as_frame
+from candidly.candidates.values import is_missing, plain
 
 Rows = list[list[Hashable]]
 """The class names of each row."""
 
 
 def read(y: Any, separator: str | None = None) -> NDArray[np.bool_] | Rows:
-    """Find out what y is: a boolean matrix (n, C), or the class names of each row.
+    """Return y as a boolean matrix (n, C) or as the class names of each row.
 
-    `candidly.candidates.encode` says what is understood.
+    `candidly.candidates.encode` documents the forms that y can have.
 
     Examples
     --------
@@ -33,7 +34,7 @@ def read(y: Any, separator: str | None = None) -> NDArray[np.bool_] | Rows:
 
 
 def column_names(y: Any) -> tuple[Any, ...] | None:
-    """Return the class names that a matrix has as the names of its columns, if it has some."""
+    """Return the column names of a matrix, which are class names, or None if it has none."""
     names = getattr(y, "column_names", getattr(y, "columns", None))
     if names is None or list(names) == list(range(len(names))):
         return None
@@ -41,23 +42,23 @@ def column_names(y: Any) -> tuple[Any, ...] | None:
 
 
 def arrange(matrix: NDArray[np.bool_], columns: Sequence[Any], classes: Sequence[Any]) -> NDArray[np.bool_]:
-    """Put the columns of a matrix into the order of the classes.
+    """Return the columns of a matrix in the order of the classes.
 
     Examples
     --------
     >>> arrange(np.array([[True, False]]), ["dog", "cat"], ["cat", "dog"]).tolist()
     [[False, True]]
     """
-    place = {name: j for j, name in enumerate(columns)}
-    if place.keys() != set(classes) or len(place) < len(columns):
+    position = {name: j for j, name in enumerate(columns)}
+    if position.keys() != set(classes) or len(position) < len(columns):
         raise ValueError(
-            f"y has the columns {list(columns)[:10]} but the classes are {list(classes)[:10]}; name them alike"
+            f"y has the columns {list(columns)[:10]} but the classes are {list(classes)[:10]}; use the same names"
         )
-    return matrix[:, [place[name] for name in classes]]
+    return matrix[:, [position[name] for name in classes]]
 
 
 def mark(rows: Rows, classes: Sequence[Hashable], unknown: bool = False) -> NDArray[np.bool_]:
-    """Return the matrix (n, C) of the rows' names; names that are not in `classes` are refused, or left out.
+    """Return the rows' names as a matrix (n, C); with `unknown`, names that are not in `classes` are ignored.
 
     Examples
     --------
@@ -90,7 +91,7 @@ def _parse(y: Any) -> NDArray[Any] | list[Any]:
         raise ValueError(f"y is a {type(y).__name__}; pass a matrix or one entry per row")
     rows = list(y)
     if _is_grid(rows):
-        cells = [_plain(value) for row in rows for value in row]
+        cells = [plain(value) for row in rows for value in row]
         if all(isinstance(value, bool) for value in cells):
             return np.array(cells).reshape(len(rows), -1)
         if all(_is_number(value) and value in (0, 1) for value in cells):
@@ -102,7 +103,7 @@ def _parse(y: Any) -> NDArray[Any] | list[Any]:
 
 
 def _is_grid(rows: list[Any]) -> bool:
-    """Whether all rows are sequences of one length of at least two."""
+    """Return whether all rows are sequences of the same length, which is at least two."""
     if not all(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) == 1 for row in rows):
         return False
     widths = {len(row) for row in rows}
@@ -113,11 +114,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, np.bool_, np.number))
 
 
-def _plain(value: Any) -> Any:
-    """Turn a scalar of an array library into a Python one."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
 def _as_boolean(array: NDArray[Any]) -> NDArray[np.bool_]:
     if array.dtype == np.bool_:
         return array
@@ -125,7 +121,7 @@ def _as_boolean(array: NDArray[Any]) -> NDArray[np.bool_]:
     if wrong.any():
         at = tuple(np.argwhere(wrong)[0])
         raise ValueError(
-            f"row {at[0]} holds {array[at]} in what is read as a 0-1 matrix; "
+            f"row {at[0]} holds {array[at]}, but y is an array of numbers, which is read as a matrix of 0 and 1; "
             "pass 0 and 1 only, or lists (not an array) of class names"
         )
     return array.astype(bool)
@@ -133,7 +129,8 @@ def _as_boolean(array: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _row_names(i: int, row: Any, separator: str | None) -> list[Hashable]:
     """Return the class names of one row."""
-    row, place = _plain(row), f"row {i}"
+    row = plain(row)
+    place = f"row {i}"
     if separator is not None:
         if not isinstance(row, str):
             raise ValueError(f"{place} is {row!r}, not a string; leave separator= out or pass strings only")
@@ -149,19 +146,18 @@ def _row_names(i: int, row: Any, separator: str | None) -> list[Hashable]:
 
 
 def _name(value: Any, place: str) -> Hashable:
-    value = _plain(value)
-    absent = type(value).__name__ in ("NAType", "NaTType")  # pandas', which need not be installed
-    if value is None or absent or (isinstance(value, float) and value != value):
+    value = plain(value)
+    if is_missing(value):
         raise ValueError(f"{place} holds a missing name ({value}); drop it or name a class")
-    if isinstance(value, str) and not value.strip():
+    if isinstance(value, str) and is_missing(value, blank=True):
         raise ValueError(f"{place} holds an empty name ({value!r}); drop it or name a class")
     if not isinstance(value, Hashable):
-        raise ValueError(f"{place} holds {value!r}, which is no class name; pass strings or numbers")
+        raise ValueError(f"{place} holds {value!r}, which is not a class name; pass strings or numbers")
     return value
 
 
 def class_names(classes: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return a class list as names that can be compared and stored; no name may stand in it twice."""
+    """Return class names as Python values. Raise ValueError if one is missing, repeated or unusable."""
     if isinstance(classes, (str, bytes)):
         raise ValueError(f"classes is the single text {classes!r}; pass a list of names")
     names = tuple(_name(value, f"classes[{j}]") for j, value in enumerate(classes))

@@ -1,14 +1,13 @@
 """Candidate sets: a boolean matrix (n, C) with class names.
 
-``S[i, j]`` says that class j is a candidate for row i. Candidate sets, cleaned sets and prediction sets are all of this
-type. Whatever a user holds (a matrix, lists of names, strings such as ``cat|dog``, plain labels) is converted by
-`encode` and checked once, here. Sets that experiments rely on are frozen with `Candidates.save`.
+``S[i, j]`` says that class j is a candidate for row i. Candidate sets, cleaned sets and prediction sets all have this
+type. `encode` converts other forms (lists of names, strings such as ``cat|dog``, plain labels) and checks them once.
+`Candidates.save` writes sets to disk, for experiments that must use the same ones again.
 """
 
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from candidly.candidates import labels
 from candidly.candidates.labels import class_names
+from candidly.messages import warn
 
 __all__ = ["Candidates", "check", "encode"]
 
@@ -25,7 +25,7 @@ Folder = str | os.PathLike[str]
 
 
 def check(matrix: NDArray[np.bool_]) -> None:
-    """Check that a boolean matrix is a usable set of candidate sets.
+    """Check that a matrix holds valid candidate sets.
 
     Parameters
     ----------
@@ -61,12 +61,11 @@ def check(matrix: NDArray[np.bool_]) -> None:
 
 
 def warn_of_sameness(matrix: NDArray[np.bool_]) -> None:
-    """Warn if all rows (more than one) have the same candidates: nothing can be learned from them."""
+    """Warn if all of several rows have the same candidates: nothing can be learned from them."""
     if len(matrix) > 1 and np.array_equal(matrix.all(axis=0), matrix.any(axis=0)):
-        warnings.warn(
+        warn(
             f"all {len(matrix)} rows have the same candidates, so nothing can be learned from them; "
-            "add rows whose candidate sets differ, or check how the sets were made",
-            stacklevel=4,
+            "add rows whose candidate sets differ, or check how the sets were made"
         )
 
 
@@ -128,14 +127,14 @@ class Candidates:
         return np.equal(self.sizes, 1)
 
     def co_occurrence(self) -> NDArray[np.int64]:
-        """Count, for each pair of classes, the rows that hold both; the diagonal counts the rows of each class.
+        """Return, for each pair of classes, the number of rows with both; the diagonal counts the rows of each class.
 
         Examples
         --------
         >>> encode([["a", "b"], ["b"]]).co_occurrence().tolist()
         [[1, 1], [1, 2]]
         """
-        # Floating point takes the fast matrix product and is exact below 2**53.
+        # The matrix product is fast in floating point, and exact below 2**53.
         counts = self.matrix.astype(np.float64)
         return (counts.T @ counts).astype(np.int64)
 
@@ -151,18 +150,18 @@ class Candidates:
 
     @property
     def digest(self) -> str:
-        """Hash of sets and class names, 16 hexadecimal digits, however they are stored; names as in `save`."""
+        """Hash of sets and class names, 16 hexadecimal digits. Class names must be strings or integers."""
         return _digest(len(self), self.classes, np.packbits(self.matrix))
 
     def save(self, folder: Folder, facts: Mapping[str, Any] | None = None, *, stem: str = "candidates") -> str:
-        """Freeze the candidates in a folder, one bit per row and class; class names must be strings or integers.
+        """Save the candidates in a folder, one bit per row and class; class names must be strings or integers.
 
         Parameters
         ----------
         folder : path
-            Created if missing; what was saved there under the same stem is replaced.
+            Created if missing. Candidates saved there under the same stem are replaced.
         facts : mapping, optional
-            How the sets were made, in JSON types, for whoever reads the JSON file.
+            How the sets were made, in JSON types, for readers of the JSON file.
         stem : str, default "candidates"
             First part of the two file names.
 
@@ -191,19 +190,21 @@ class Candidates:
 
     @classmethod
     def load(cls, folder: Folder, *, stem: str = "candidates") -> "Candidates":
-        """Return the candidates that `save` froze.
+        """Return the candidates that `save` wrote.
 
         Raises
         ------
         FileNotFoundError
-            If there are none.
+            If the folder has none.
         ValueError
             If the files hold something else, or the sets or class names were changed.
         """
         from candidly.store import states
 
         tensors, saved = states.read(folder, stem=stem)
-        rows, classes, bits = saved.get("rows"), saved.get("classes"), tensors.get("bits")
+        rows = saved.get("rows")
+        classes = saved.get("classes")
+        bits = tensors.get("bits")
         if not (isinstance(rows, int) and rows > 0 and isinstance(classes, list) and bits is not None):
             raise ValueError(
                 f"{folder} holds no candidates under {stem!r}; pass the folder and stem given to save(...)"
@@ -225,19 +226,19 @@ def _digest(rows: int, classes: tuple[Hashable, ...], bits: NDArray[np.uint8]) -
 
 
 def encode(y: Any, classes: Iterable[Hashable] | None = None, separator: str | None = None) -> Candidates:
-    """Convert labels of any supported form to `Candidates`.
+    """Convert labels in any supported form to `Candidates`.
 
     Parameters
     ----------
     y : Candidates, array, sparse matrix, data frame or iterable of rows
         A boolean or 0-1 matrix (n, C); or one entry per row: a list, tuple, set or array of class names, a string, or
-        a plain label, which is its own single candidate. Arrays of numbers with two axes are matrices, lists are names.
-        Nested lists of nothing but 0 and 1 could be either and are refused.
+        a plain label, which is the row's only candidate. Two-dimensional arrays of numbers are matrices, lists are
+        names. Nested lists that hold only 0 and 1 could be either and are refused.
     classes : iterable, optional
         The class names, in column order. By default the sorted names found in `y`; for a matrix its column names if it
         has any, else 0 … C−1.
     separator : str, optional
-        Split each row's string here, e.g. ``"|"`` for ``"cat|dog"``. Without it strings are never split.
+        The text at which each row's string is split, e.g. ``"|"`` for ``"cat|dog"``. By default strings are not split.
 
     Returns
     -------

@@ -1,6 +1,5 @@
-"""Votes in a table of any supported kind, as numbers: which label, by which worker, on which task."""
+"""Read votes from tables and data frames: which worker gave which label to which task."""
 
-import difflib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -11,13 +10,13 @@ from numpy.typing import NDArray
 
 from candidly.candidates import encode
 from candidly.candidates.frames import as_frame
-
-_SHOWN = 20  # column names in a message, at most
+from candidly.candidates.values import as_integers, is_missing, plain
+from candidly.messages import did_you_mean, listed_names
 
 
 @dataclass(frozen=True, eq=False)
-class Ballots:
-    """Votes: the k-th is for `classes[label[k]]`, by `workers[worker[k]]` on `tasks[task[k]]`.
+class VoteTable:
+    """Votes as numbers: the k-th is by `workers[worker[k]]`, for `classes[label[k]]`, on `tasks[task[k]]`.
 
     Parameters
     ----------
@@ -26,7 +25,7 @@ class Ballots:
     task, worker, label
         Numbers, one each per vote.
     notes
-        What the user should be told.
+        Warnings for the user.
     """
 
     tasks: Sequence[Hashable]
@@ -38,7 +37,7 @@ class Ballots:
     notes: tuple[str, ...] = ()
 
 
-def read_long(table: Any, roles: dict[str, Hashable], fixed: tuple[Hashable, ...] | None) -> Ballots:
+def read_long(table: Any, roles: dict[str, Hashable], fixed: tuple[Hashable, ...] | None) -> VoteTable:
     """Return the votes of a table with one row per vote.
 
     Examples
@@ -49,7 +48,7 @@ def read_long(table: Any, roles: dict[str, Hashable], fixed: tuple[Hashable, ...
     ([7], ['ann'], ['cat'], [0])
     """
     if len(set(roles.values())) < len(roles):
-        raise ValueError("task, worker and label name one column twice; name three columns")
+        raise ValueError("task, worker and label name a column twice; name three columns")
     reader = _Reader(table, list(roles.items()))
     known: dict[str, dict[Hashable, int]] = {"task": {}, "worker": {}, "label": _codes(fixed)}
     codes = {role: _number(reader.read(name), name, known[role]) for role, name in roles.items()}
@@ -59,13 +58,20 @@ def read_long(table: Any, roles: dict[str, Hashable], fixed: tuple[Hashable, ...
     rows = np.flatnonzero(codes["label"] >= 0)
     left_out = codes["label"].size - rows.size
     notes = (f"{left_out} rows have no label and are left out; fill or drop them",) if left_out else ()
-    tasks, workers, classes = (list(known[role]) for role in ("task", "worker", "label"))
-    return Ballots(tasks, workers, classes, codes["task"][rows], codes["worker"][rows], codes["label"][rows], notes)
+    return VoteTable(
+        tasks=list(known["task"]),
+        workers=list(known["worker"]),
+        classes=list(known["label"]),
+        task=codes["task"][rows],
+        worker=codes["worker"][rows],
+        label=codes["label"][rows],
+        notes=notes,
+    )
 
 
 def read_wide(
     table: Any, columns: Iterable[Hashable], task: Hashable | None, fixed: tuple[Hashable, ...] | None
-) -> Ballots:
+) -> VoteTable:
     """Return the votes of a table with one row per task and one column per worker.
 
     Examples
@@ -80,21 +86,27 @@ def read_wide(
     if not workers:
         raise ValueError("columns is empty; list the columns that hold the workers' labels")
     if len({task, *workers}) <= len(workers):
-        raise ValueError("columns names one column twice, or that of task=; list every worker's column once")
-    reader = _Reader(table, [("columns", name) for name in workers] + ([] if task is None else [("task", task)]))
-    known, rows, labels = _codes(fixed), [], []
+        raise ValueError("columns names a column twice, or the column of task=; list every worker's column once")
+    wanted = [("columns", name) for name in workers]
+    if task is not None:
+        wanted.append(("task", task))
+    reader = _Reader(table, wanted)
+    known = _codes(fixed)
+    rows = []
+    labels = []
     for name in workers:
         codes = _number(reader.read(name), name, known)
         _refuse_unknown(codes, name, known, fixed)
-        rows.append(np.flatnonzero(codes >= 0))
-        labels.append(codes[rows[-1]])
+        voted = np.flatnonzero(codes >= 0)
+        rows.append(voted)
+        labels.append(codes[voted])
     tasks = range(reader.rows) if task is None else _task_ids(reader.read(task), task)
     worker = np.repeat(np.arange(len(workers)), [part.size for part in rows])
-    return Ballots(tasks, workers, list(known), np.concatenate(rows), worker, np.concatenate(labels))
+    return VoteTable(tasks, workers, list(known), np.concatenate(rows), worker, np.concatenate(labels))
 
 
-def tidy(found: Ballots, fixed: tuple[Hashable, ...] | None) -> Ballots:
-    """Return every vote once, sorted by task, worker and label; classes are in order, tasks without votes left out.
+def tidy(found: VoteTable, fixed: tuple[Hashable, ...] | None) -> VoteTable:
+    """Return every vote once, sorted by task, worker and label; classes are sorted, tasks without votes left out.
 
     Examples
     --------
@@ -105,35 +117,30 @@ def tidy(found: Ballots, fixed: tuple[Hashable, ...] | None) -> Ballots:
     """
     if not found.label.size:
         raise ValueError("the table has no votes, all labels are missing; check which columns hold them")
-    names, notes = _whole(found.classes), list(found.notes)
+    names = as_integers(found.classes)
+    notes = list(found.notes)
     classes = encode([set(names)]).classes if fixed is None else fixed
-    place = _codes(classes)
-    label = np.array([place[name] for name in names])[found.label]
+    position = _codes(classes)
+    label = np.array([position[name] for name in names])[found.label]
     voted = np.bincount(found.task, minlength=len(found.tasks)) > 0
     tasks = tuple(found.tasks[i] for i in np.flatnonzero(voted).tolist())
     if len(tasks) < len(found.tasks):
         left_out = len(found.tasks) - len(tasks)
         notes.append(f"{left_out} tasks have no vote and are left out; take the features of those in Votes.tasks")
-    # Counts of tasks by classes fit into memory, so that their number times that of workers stays below 2**63.
-    votes = ((np.cumsum(voted) - 1)[found.task] * len(found.workers) + found.worker) * len(classes) + label
+    # One number per vote. It stays below 2**63, because a matrix of tasks by classes fits into memory.
+    task = (np.cumsum(voted) - 1)[found.task]
+    votes = (task * len(found.workers) + found.worker) * len(classes) + label
     once = np.unique(votes)
     if once.size < votes.size:
         repeated = votes.size - once.size
-        notes.append(f"{repeated} votes repeat a worker's label for a task and count once; check where they come from")
+        notes.append(f"{repeated} votes repeat a worker's label for a task and count once; check why they are repeated")
     pair, label = np.divmod(once, len(classes))
     task, worker = np.divmod(pair, len(found.workers))
-    return Ballots(tasks, tuple(found.workers), classes, task, worker, label, tuple(notes))
-
-
-def _whole(names: Sequence[Hashable]) -> list[Hashable]:
-    """Return names that are all whole numbers as integers: missing labels made them floating-point numbers."""
-    if all(isinstance(name, int) or (isinstance(name, float) and name.is_integer()) for name in names):
-        return [int(name) if isinstance(name, float) else name for name in names]
-    return list(names)
+    return VoteTable(tasks, tuple(found.workers), classes, task, worker, label, tuple(notes))
 
 
 def _task_ids(values: list[Any], column: Hashable) -> list[Hashable]:
-    """Return the task ids of a wide table, which are all there and all different."""
+    """Return the task ids of a wide table. Raise ValueError if one is missing or repeated."""
     known: dict[Hashable, int] = {}
     codes = _number(values, column, known)
     _refuse_missing(codes, column, "task")
@@ -148,9 +155,9 @@ def _codes(names: Iterable[Hashable] | None) -> dict[Hashable, int]:
 
 
 def _number(values: list[Any], column: Hashable, known: dict[Hashable, int]) -> NDArray[np.int64]:
-    """Return a number for each value of a column; new ones are added to those known, missing ones are −1.
+    """Return a number for each value of a column, −1 where it is missing. New values are added to `known`.
 
-    Only distinct values are looked at in Python: building a dictionary and looking up in it run in C.
+    The loop runs over distinct values only; building the dictionary and looking values up run in C.
     """
     try:
         codes = dict.fromkeys(values, -1)
@@ -161,9 +168,9 @@ def _number(values: list[Any], column: Hashable, known: dict[Hashable, int]) -> 
             "several labels as several votes"
         ) from None
     for value in codes:
-        plain = value.item() if getattr(value, "ndim", None) == 0 else value
-        if not _is_missing(plain):
-            codes[value] = known.setdefault(plain, len(known))
+        name = plain(value)
+        if not is_missing(name, blank=True):
+            codes[value] = known.setdefault(name, len(known))
     return np.fromiter(map(codes.__getitem__, values), np.int64, len(values))
 
 
@@ -173,13 +180,6 @@ def _is_hashable(value: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, (str, bytes)):
-        return not value.strip()
-    # NaN differs from itself; pandas' NA compared with itself is neither True nor False.
-    return value is None or (value != value) is not False
 
 
 def _refuse_missing(codes: NDArray[np.int64], column: Hashable, role: str) -> None:
@@ -224,7 +224,11 @@ class _Reader:
             raise ValueError("the table is empty; pass at least one vote")
         for argument, name in wanted:
             if name not in self.names:
-                raise ValueError(self._not_there(argument, name))
+                hint = did_you_mean(name, self.names)
+                raise ValueError(
+                    f"the table has no column {name!r}{hint}; name it with {argument}=, out of "
+                    f"{listed_names(self.names)}"
+                )
 
     def read(self, name: Hashable) -> list[Any]:
         """Return the values of a column."""
@@ -236,21 +240,15 @@ class _Reader:
         if not values:
             raise ValueError("the table has no rows; pass at least one vote")
         if self.rows not in (0, len(values)):
-            raise ValueError(f"column {name!r} has {len(values)} rows, others {self.rows}; pass columns of one length")
+            raise ValueError(
+                f"column {name!r} has {len(values)} rows, others {self.rows}; pass columns of equal length"
+            )
         self.rows = len(values)
         return values
 
-    def _not_there(self, argument: str, name: Hashable) -> str:
-        folded = {str(other).strip().casefold(): other for other in self.names}
-        near = difflib.get_close_matches(str(name).strip().casefold(), folded, n=1)
-        hint = f" (did you mean {folded[near[0]]!r}?)" if near else ""
-        more = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
-        columns = ", ".join(map(repr, self.names[:_SHOWN])) + more
-        return f"the table has no column {name!r}{hint}; name it with {argument}=, out of {columns}"
-
 
 def _open_frame(table: Any) -> tuple[list[Any], Callable[[Any], Any]]:
-    """Return the column names of a data frame, and what reads a column."""
+    """Return the column names of a data frame, and a function that returns a column."""
     frame = as_frame(table, "the table")
     if frame is not None:
         return list(frame.columns), frame.get_column
@@ -266,14 +264,15 @@ def _listed(column: Any) -> list[Any]:
     series = nw.from_native(column, series_only=True, pass_through=True)
     if isinstance(series, nw.Series):
         if series.dtype == nw.Categorical and series.implementation.is_pyarrow():
-            # Arrow takes seconds to list a million categories, unless they are plain values.
+            # Listing a million dictionary-encoded values takes Arrow seconds; plain values are fast.
             column = series.to_native().cast(series.to_native().type.value_type).to_pylist()
         else:
-            # In arrays, integers beside a missing one would be floats.
+            # Not as an array of integers: a missing value would turn them into floats.
             column = series.to_numpy() if series.dtype.is_float() else series.to_list()
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":
-        # Every NaN would be another value to look at.
-        missing, column = np.isnan(column), column.astype(object)
+        # Each NaN would be a distinct value.
+        missing = np.isnan(column)
+        column = column.astype(object)
         column[missing] = None
     values: list[Any] = column.tolist() if hasattr(column, "tolist") else list(column)
     return values

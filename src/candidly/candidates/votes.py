@@ -1,10 +1,9 @@
-"""Votes of several annotators become candidate sets.
+"""Candidate sets from the votes of several annotators.
 
-Where annotators disagree, their labels are the candidates and the votes say how likely each is to start with.
-`from_annotations` counts the votes of a table and reports how far the annotators agree.
+Where annotators disagree, their labels are the candidates, and the votes are their initial weights. `from_annotations`
+counts the votes of a table and measures how far the annotators agree.
 """
 
-import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,26 +13,27 @@ from numpy.typing import NDArray
 
 from candidly.candidates import Candidates
 from candidly.candidates.labels import class_names
-from candidly.candidates.vote_tables import Ballots, read_long, read_wide, tidy
+from candidly.candidates.vote_tables import VoteTable, read_long, read_wide, tidy
+from candidly.messages import warn
 
 __all__ = ["Agreement", "Votes", "from_annotations"]
 
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """How far annotators agree; None and NaN where there is nothing to compare.
+    """Agreement between annotators; None or NaN where there is nothing to compare.
 
     Parameters
     ----------
     observed : float or None
-        Chance that a vote has the label of another vote on its task, over the votes that have another. It is None if
-        no task has two votes.
+        Probability that a vote has the same label as another vote on its task, over tasks with at least two votes.
+        None if no task has two votes.
     alpha : float or None
-        Krippendorff's alpha for nominal data: 1 is full agreement, 0 what chance gives. It is None if no task has two
+        Krippendorff's alpha for nominal data: 1 is full agreement, 0 is agreement by chance. None if no task has two
         votes or all votes that can be compared have the same label.
     workers : ndarray of float, shape (W,)
-        Share of each worker's votes that have the label most of the task's other workers chose; of k labels tied
-        there, the worker's counts 1/k. Tasks without other workers are left out; NaN if none is left.
+        Fraction of each worker's votes that agree with the majority of the task's other workers; if k labels are tied
+        there, a vote for one of them counts 1/k. Tasks without other workers are left out; NaN if no task is left.
 
     Notes
     -----
@@ -54,22 +54,22 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Votes:
-    """Counted votes, and the candidate sets they make; returned by `from_annotations`.
+    """Counted votes and the candidate sets made from them; `from_annotations` returns them.
 
     Parameters
     ----------
     candidates : Candidates
         The candidates of the N tasks, among C classes.
     counts : ndarray of int, shape (N, C)
-        Votes for each label, also for those that are no candidates. Read-only.
+        Votes for each label, also for labels that are not candidates. Read-only.
     tasks : tuple
         The N task ids, in the order in which they first appear.
     workers : tuple
-        The W workers, likewise.
+        The W workers, in the order in which they first appear.
     agreement : Agreement
-        How far the workers agree.
+        Agreement between the workers.
     fallbacks : int
-        Tasks of which no label reached the thresholds, so that the most voted ones are the candidates.
+        Number of tasks in which no label reached the thresholds; their most frequent labels are the candidates.
     """
 
     candidates: Candidates
@@ -80,7 +80,7 @@ class Votes:
     fallbacks: int
 
     def weights(self) -> NDArray[np.float64]:
-        """Return each candidate's share of its task's votes for candidates, shape (N, C): weights to start from.
+        """Return the fraction of votes for each candidate of a task, shape (N, C): initial label weights.
 
         Examples
         --------
@@ -93,8 +93,9 @@ class Votes:
         return shares
 
     def __repr__(self) -> str:
-        votes, classes = self.counts.sum(), len(self.candidates.classes)
         sets = self.candidates
+        votes = self.counts.sum()
+        classes = len(sets.classes)
         observed, alpha = (
             "unknown" if value is None else f"{value:.3f}" for value in (self.agreement.observed, self.agreement.alpha)
         )
@@ -104,7 +105,7 @@ class Votes:
             f"  agreement {observed}, Krippendorff's alpha {alpha}",
         ]
         if self.fallbacks:
-            lines.append(f"  tasks below the thresholds, with their most voted labels kept: {self.fallbacks}")
+            lines.append(f"  tasks below the thresholds, with their most frequent labels kept: {self.fallbacks}")
         return "\n".join(lines)
 
 
@@ -119,43 +120,43 @@ def from_annotations(
     min_votes: int = 1,
     min_share: float = 0.0,
 ) -> Votes:
-    """Make candidate sets of annotators' votes.
+    """Make candidate sets from the votes of annotators.
 
     Parameters
     ----------
     table : pandas, polars or Arrow table, dict of columns, list of dicts or structured array
-        Long, with one row per vote, or with `columns` wide, with one row per task. A label that is None, NaN or blank
-        is no vote. Labels are kept as they are, but whole floating-point numbers become integers.
+        A long table has one row per vote; a wide table, for which you pass `columns`, has one row per task. A label
+        that is None, NaN or blank is not counted. If all labels are whole numbers, they become integers.
     task, worker, label : str, optional
         The columns of a long table, by default "task", "worker" and "label". In a wide table, `task` names the column
         of task ids; by default they are the row numbers.
     columns : iterable of str, optional
-        The columns of a wide table that hold one worker's labels each; their names are the workers.
+        The columns of a wide table, each with the labels of one worker; their names are the workers.
     classes : iterable, optional
         All class names, in order; by default the sorted labels.
     min_votes : int, default 1
-        A label is a candidate if it has at least so many votes on the task, and at least the share `min_share`. Where
-        no label has, the most voted stays, or all of them in a tie.
+        A label is a candidate if it has at least `min_votes` votes on the task and at least the fraction `min_share`
+        of the task's votes. If no label has, the most frequent one is the candidate, or all that are tied.
     min_share : float, default 0.0
-        See `min_votes`; the share is of all the task's votes.
+        See `min_votes`.
 
     Returns
     -------
     Votes
         A worker's repeated vote for one label of one task counts once. Different labels by one worker on one task all
-        count: they are ambiguous labels too.
+        count, because they are ambiguous labels too.
 
     Raises
     ------
     ValueError
-        For a table without votes, a column that is not there, a missing task or worker, a label that is not in
-        `classes` or is a list, or arguments that are out of range or do not go together.
+        For a table without votes, a column that does not exist, a missing task or worker, a label that is not in
+        `classes` or is a list, or arguments that are out of range or contradict each other.
 
     Warns
     -----
     UserWarning
-        When rows of a long table have no label, votes are repeated, tasks have no vote (they are left out, so take your
-        features from `Votes.tasks`), or tasks have no label within the thresholds.
+        When rows of a long table have no label, votes are repeated, tasks have no vote (they are left out: use the
+        features of the tasks in `Votes.tasks`), or no label of a task reaches the thresholds.
 
     Examples
     --------
@@ -177,9 +178,9 @@ def from_annotations(
     [[1, 1], [0, 1]]
     """
     if not isinstance(min_votes, (int, np.integer)) or min_votes < 1:
-        raise ValueError(f"min_votes is {min_votes}; pass a whole number of at least 1")
+        raise ValueError(f"min_votes is {min_votes}; pass an integer of at least 1")
     if not 0 <= min_share <= 1:
-        raise ValueError(f"min_share is {min_share}; pass a share between 0 and 1")
+        raise ValueError(f"min_share is {min_share}; pass a fraction between 0 and 1")
     fixed = None if classes is None else class_names(classes)
     if columns is None:
         roles = {"task": task, "worker": worker, "label": label}
@@ -192,26 +193,33 @@ def from_annotations(
         )
     found = tidy(found, fixed)
     counts = _count(found)
-    # Divided, because 7 / 100 >= 0.07 but 7 < 0.07 * 100.
+    # Compare fractions, not counts: 7 / 100 >= 0.07, but 7 < 0.07 * 100.
     kept = (counts >= min_votes) & (counts / counts.sum(axis=1, keepdims=True) >= min_share)
     below = ~kept.any(axis=1)
     kept[below] = counts[below] == counts[below].max(axis=1, keepdims=True)
     for note in found.notes:
-        warnings.warn(note, stacklevel=2)
+        warn(note)
     if below.any():
-        warnings.warn(
+        warn(
             f"{below.sum()} tasks have no label with min_votes={min_votes} and min_share={min_share}, and keep their "
-            "most voted ones; lower the thresholds, or drop the tasks",
-            stacklevel=2,
+            "most frequent labels; lower the thresholds, or drop the tasks"
         )
-    agreement = Agreement(*_agree(counts), _agree_with_others(found, counts))
-    tasks, workers = tuple(found.tasks), tuple(found.workers)
-    return Votes(Candidates(kept, tuple(found.classes)), counts, tasks, workers, agreement, int(below.sum()))
+    observed, alpha = _agree(counts)
+    return Votes(
+        candidates=Candidates(kept, tuple(found.classes)),
+        counts=counts,
+        tasks=tuple(found.tasks),
+        workers=tuple(found.workers),
+        agreement=Agreement(observed, alpha, _agree_with_others(found, counts)),
+        fallbacks=int(below.sum()),
+    )
 
 
-def _count(found: Ballots) -> NDArray[np.int64]:
-    shape = len(found.tasks), len(found.classes)
-    counts = np.bincount(found.task * shape[1] + found.label, minlength=shape[0] * shape[1]).reshape(shape)
+def _count(found: VoteTable) -> NDArray[np.int64]:
+    tasks = len(found.tasks)
+    classes = len(found.classes)
+    cell = found.task * classes + found.label
+    counts = np.bincount(cell, minlength=tasks * classes).reshape(tasks, classes)
     counts.setflags(write=False)
     return counts
 
@@ -219,8 +227,11 @@ def _count(found: Ballots) -> NDArray[np.int64]:
 def _agree(counts: NDArray[np.int64]) -> tuple[float | None, float | None]:
     """Return observed agreement and Krippendorff's alpha; the notes of `Agreement` have the formulas."""
     votes = counts.sum(axis=1)
-    counts, votes = counts[votes >= 2], votes[votes >= 2]
-    n, by_label = int(votes.sum()), counts.sum(axis=0)
+    several = votes >= 2
+    counts = counts[several]
+    votes = votes[several]
+    by_label = counts.sum(axis=0)
+    n = int(votes.sum())
     if n == 0:
         return None, None
     observed = float(((counts * (counts - 1)).sum(axis=1) / (votes - 1)).sum() / n)
@@ -230,20 +241,23 @@ def _agree(counts: NDArray[np.int64]) -> tuple[float | None, float | None]:
     return observed, 1 - (1 - observed) * (n * (n - 1)) / (n * (n - 1) - by_chance)
 
 
-def _agree_with_others(found: Ballots, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _agree_with_others(found: VoteTable, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return each worker's agreement with the majority of the others.
 
-    To leave a worker out takes one vote from each label the worker chose. Unless these were all the top labels of the
-    task, the others' majority is among the top labels not chosen. If they were, the top labels are now one vote lower:
-    tied with each other, and with the labels not chosen that were one vote lower before.
+    Leaving a worker out takes one vote from each label the worker chose. Unless these were all the top labels of the
+    task, the majority of the others is among the top labels not chosen. If they were, the top labels are now one vote
+    lower: tied with each other, and with the labels not chosen that were one vote lower before.
     """
-    task, workers = found.task, len(found.workers)
+    task = found.task
+    workers = len(found.workers)
     top = counts.max(axis=1)
-    at_top, next_to_top = ((counts == level[:, None]).sum(axis=1)[task] for level in (top, top - 1))
+    at_top = (counts == top[:, None]).sum(axis=1)[task]
+    next_to_top = (counts == top[:, None] - 1).sum(axis=1)[task]
     gap = top[task] - counts[task, found.label]
     pair = task * workers + found.worker
     group = np.cumsum(np.diff(pair, prepend=pair[0]) > 0)  # votes are sorted by task and worker
-    own_top, own_next = (np.bincount(group, weights=gap == level)[group] for level in (0, 1))
+    own_top = np.bincount(group, weights=gap == 0)[group]
+    own_next = np.bincount(group, weights=gap == 1)[group]
     all_top = own_top == at_top
     tied = own_top + next_to_top - own_next
     others = ~(all_top & (top[task] == 1))

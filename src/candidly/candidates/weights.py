@@ -5,12 +5,12 @@ from torch import Tensor
 
 
 def uniform_weights(S: Tensor, dtype: torch.dtype) -> Tensor:
-    """Equal label weights on the candidates: ``q_j = 1 / |S|`` for ``j`` in S, zero elsewhere."""
+    """Return equal label weights on the candidates: ``q_j = 1 / |S|`` for ``j`` in S, zero elsewhere."""
     return S.to(dtype) / S.sum(-1, keepdim=True)
 
 
 def masked_softmax(z: Tensor, S: Tensor) -> Tensor:
-    """``norm_S(softmax(z))``, computed from the logits so that candidates that underflow do not give 0/0.
+    """Return ``norm_S(softmax(z))``, computed from the logits so that candidates that underflow do not give 0/0.
 
     Examples
     --------

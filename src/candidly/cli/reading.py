@@ -11,8 +11,8 @@ from candidly.cli.options import CleaningOptions, ReadingOptions, VoteOptions
 from candidly.tables import files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
-from candidly.tables.labelled import Ballot, Labelled
-from candidly.tables.schema import Schema
+from candidly.tables.labelled import Labelled, VoteColumns
+from candidly.tables.schema import Schema, check_column
 
 
 def split(text: str | None, option: str) -> list[str]:
@@ -51,7 +51,7 @@ def read_source(options: CleaningOptions) -> tuple[Labelled, Votes | None]:
 
 def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
     """Read a table with a column of candidates."""
-    return labelled.read(table, _schema(candidates, reading), classes=_read_classes(reading.classes))
+    return labelled.read_labelled(table, _schema(candidates, reading), classes=_read_classes(reading.classes))
 
 
 def _schema(candidates: str | None, reading: ReadingOptions) -> Schema:
@@ -63,7 +63,7 @@ def _read_votes(votes: VoteOptions, reading: ReadingOptions) -> tuple[Labelled, 
     annotators = None if votes.annotators is None else split(votes.annotators, "--annotators")
     return labelled.read_votes(
         str(votes.annotations),
-        Ballot(votes.task, votes.worker, votes.label, annotators),
+        VoteColumns(votes.task, votes.worker, votes.label, annotators),
         str(votes.features),
         _schema(None, reading),
         classes=_read_classes(reading.classes),
@@ -105,7 +105,7 @@ def read_new_rows(
     given = [(option, name) for option, name in named.items() if name is not None]
     found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
     for option, name in [*given, *(("--drop", name) for name in dropped)]:
-        labelled.check_column(found, labelled.name_of(table), name, option)
+        check_column(found, labelled.name_of(table), name, option)
     if named.get("--labels") in used:
         raise ValueError(f"--labels is {named['--labels']!r}, a feature of the model; name the column of true labels")
     left_out = {*others, *dropped, *(name for _, name in given)} - set(used)

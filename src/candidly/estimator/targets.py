@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from candidly import candidates
 from candidly.candidates import Candidates, labels
+from candidly.candidates.values import is_missing, plain
 
 
 def read(y: Any, n: int, classes: Iterable[Hashable] | None, separator: str | None) -> Candidates:
@@ -53,19 +54,14 @@ def number(y: Any, classes: Iterable[Hashable], rows: int) -> tuple[NDArray[np.i
     names = y.to_pylist() if hasattr(y, "to_pylist") else list(y)
     if len(names) != rows:
         raise ValueError(f"there are {rows} rows but {len(names)} true labels; pass one per row, None where unknown")
-    names = [name.item() if isinstance(name, np.generic) else name for name in names]
+    names = [plain(name) for name in names]
     wrong = next((i for i, name in enumerate(names) if not isinstance(name, Hashable)), None)
     if wrong is not None:
         raise ValueError(f"the true label of row {wrong} is {names[wrong]!r}; pass one class name per row")
     column = {name: j for j, name in enumerate(classes)}
     labels = np.array([column.get(name, -1) for name in names], np.intp)
-    known = np.array([not _is_gap(name) for name in names], bool)
+    known = np.array([not is_missing(name) for name in names], bool)
     if known.any() and (labels[known] < 0).all():
         first, some = names[int(known.argmax())], next(iter(column))
         raise ValueError(f"no true label is one of the classes; the first label is {first!r}, the first class {some!r}")
     return labels, known
-
-
-def _is_gap(name: Any) -> bool:
-    """Whether this is a missing label: None, NaN, or pandas' NA, which is neither true nor false."""
-    return name is None or type(name).__name__ == "NAType" or bool(name != name)

@@ -1,46 +1,45 @@
-"""Class names in the columns of a table: Arrow splits, counts and numbers them, so that no row is a Python object."""
+"""Columns of class names as numbers and back, in Arrow, so that no row becomes a Python object."""
 
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates import Candidates
 from candidly.candidates.labels import class_names
+from candidly.candidates.values import MISSING_TEXTS, integer_text
+from candidly.messages import option
 
-_MISSING = frozenset(("nan", "NaN", "None", "null", "NA", "N/A", "NULL", "<NA>"))
-# An integer as it is written, also after it went through a column of floating-point numbers.
-_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,19})(\.0+)?")
 _LIST = r"\s*(\[[^\[\]]*\]|\{[^{}]*\})\s*"
 _NO_CANDIDATES = "has no candidates; drop it or list at least one class for it"
+_CLASSES = option("classes")
 
 
 @dataclass(frozen=True)
-class Place:
-    """A block of rows, for messages."""
+class Block:
+    """A block of a table's rows: the file and the number of the block's first row, for messages."""
 
-    path: Path
+    file: str
     start: int
 
-    def row(self, number: Any) -> str:
-        """Name a row of the block."""
-        return f"{self.path}: row {self.start + int(number)}"
+    def name_row(self, number: Any) -> str:
+        """Return the file and number of a row, which is counted from the start of the block."""
+        return f"{self.file}: row {self.start + int(number)}"
 
 
 class Names:
-    """Class names, numbered in the order in which they are found, or in the user's.
+    """Class names, numbered in the order in which they are found or in which the user lists them.
 
     Parameters
     ----------
     separator
-        What stands between the names in a text.
+        The text between the names in a cell.
     classes
-        All of the names; by default those that are found.
+        All class names; by default those that are found.
     """
 
     def __init__(self, separator: str, classes: Sequence[str] | None = None) -> None:
@@ -48,109 +47,115 @@ class Names:
             raise ValueError("separator is empty; pass the text between the names, e.g. '|'")
         self.separator = separator
         self.fixed = classes is not None
-        # A single text is refused as such, and not taken apart.
+        # `class_names` refuses a single text, which must not be taken apart here.
         given = classes if classes is None or isinstance(classes, str) else [str(name).strip() for name in classes]
         self.codes: dict[str, int] = {str(name): j for j, name in enumerate(class_names(given or ()))}
 
-    def number_sets(self, values: Any, column: str, place: Place) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the number of candidates of each row, and the codes of all of them."""
+    def number_sets(self, values: Any, column: str, block: Block) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the number of candidates of each row, and the codes of all candidates in order."""
         import pyarrow.compute as pc
 
         values = _decoded(values)
-        empty = is_missing(values)
         joined = is_text(values.type)
+        empty = missing_mask(values)
         if joined:
             empty |= pc.equal(pc.utf8_trim_whitespace(values.fill_null("")), "").to_numpy(zero_copy_only=False)
         if empty.any():
-            raise ValueError(f"{place.row(np.argmax(empty))} {_NO_CANDIDATES}")
+            raise ValueError(f"{block.name_row(np.argmax(empty))} {_NO_CANDIDATES}")
         if joined:
-            self._refuse_lists(values, place)
+            self._refuse_lists(values, block)
             values = pc.split_pattern(values, self.separator)
         sizes = np.ones(len(values), np.int64)
         if _is_list(values.type):
-            sizes, values = pc.list_value_length(values).to_numpy().astype(np.int64), _decoded(values.flatten())
+            sizes = pc.list_value_length(values).to_numpy().astype(np.int64)
+            values = _decoded(values.flatten())
         if (sizes == 0).any():
-            raise ValueError(f"{place.row(np.argmax(sizes == 0))} {_NO_CANDIDATES}")
+            raise ValueError(f"{block.name_row(np.argmax(sizes == 0))} {_NO_CANDIDATES}")
         rows = np.repeat(np.arange(len(sizes)), sizes)
-        missing = is_missing(values)
+        missing = missing_mask(values)
         if missing.any():
-            raise ValueError(f"{place.row(rows[np.argmax(missing)])} has a missing name; drop it or name a class")
-        return sizes, self._number(values, rows, column, place, "name")
+            row = block.name_row(rows[np.argmax(missing)])
+            raise ValueError(f"{row} has a missing name; drop it or name a class")
+        return sizes, self._number(values, rows, column, block, "name")
 
-    def number_labels(self, values: Any, column: str, place: Place) -> NDArray[np.int32]:
+    def number_labels(self, values: Any, column: str, block: Block) -> NDArray[np.int32]:
         """Return the code of each label."""
         values = _decoded(values)
-        missing = is_missing(values)
+        missing = missing_mask(values)
         if missing.any():
-            raise ValueError(f"{place.row(np.argmax(missing))} {_no_label(column)}")
-        return self._number(values, np.arange(len(values)), column, place, "label")
+            raise ValueError(f"{block.name_row(np.argmax(missing))} {_no_label(column)}")
+        return self._number(values, np.arange(len(values)), column, block, "label")
 
     def sort(self) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-        """Return the names, sorted unless the user gave them, and the place among them of each code."""
+        """Return the class names and, for each code, the position of its name.
+
+        Names that the user listed keep their order. Others are sorted, by value if all of them are integers.
+        """
         if self.fixed:
             return tuple(self.codes), np.arange(len(self.codes))
-        integers = [_INTEGER.fullmatch(name) for name in self.codes]
-        keys: list[Any] = [int(found[1]) for found in integers if found]
+        integers = [integer_text(name) for name in self.codes]
+        keys: list[Any] = [int(number) for number in integers if number is not None]
         if len(keys) < len(self.codes):
             keys = list(self.codes)
         names = sorted(set(keys))
-        column = {name: j for j, name in enumerate(names)}
-        return tuple(str(name) for name in names), np.array([column[key] for key in keys], np.int64)
+        position = {name: j for j, name in enumerate(names)}
+        return tuple(str(name) for name in names), np.array([position[key] for key in keys], np.int64)
 
-    def _refuse_lists(self, values: Any, place: Place) -> None:
+    def _refuse_lists(self, values: Any, block: Block) -> None:
         import pyarrow.compute as pc
 
         wrong = pc.match_substring_regex(values, f"^{_LIST}$").to_numpy(zero_copy_only=False)
         if wrong.any() and not self.fixed:
             row = int(np.argmax(wrong))
-            raise ValueError(f"{place.row(row)} has {self._list(values[row].as_py())}")
+            raise ValueError(f"{block.name_row(row)} has {self._list_in_text(values[row].as_py())}")
 
-    def _list(self, text: str) -> str:
+    def _list_in_text(self, text: str) -> str:
         return (
             f"{text[:60]!r}, which looks like a list in a text; write {self.separator!r} between the names and no "
-            "brackets, or write lists to a Parquet file, or list all names with classes= if it is one"
+            f"brackets, or write lists to a Parquet file, or list all class names with {_CLASSES} if it is one"
         )
 
-    def _number(self, values: Any, rows: NDArray[np.int64], column: str, place: Place, what: str) -> NDArray[np.int32]:
-        """Return the codes of names, of which the k-th stands in row `rows[k]` of the block."""
-        encoded = _named(values, column, place, what).dictionary_encode()
-        indices, codes = encoded.indices.to_numpy(), []
+    def _number(self, values: Any, rows: NDArray[np.int64], column: str, block: Block, what: str) -> NDArray[np.int32]:
+        """Return the codes of names, of which the k-th is in row `rows[k]` of the block."""
+        encoded = _texts_or_integers(values, column, block, what).dictionary_encode()
+        indices = encoded.indices.to_numpy()
+        codes = []
         for k, value in enumerate(encoded.dictionary.to_pylist()):
             name = str(value).strip()
             wrong = None if name in self.codes else self._refusal(name, column, what)
             if wrong:
-                raise ValueError(f"{place.row(rows[np.argmax(indices == k)])} {wrong}")
+                raise ValueError(f"{block.name_row(rows[np.argmax(indices == k)])} {wrong}")
             codes.append(self._code(name))
         return np.array(codes, np.int32)[indices]
 
     def _code(self, name: str) -> int:
         if self.fixed and name not in self.codes:
-            integer = _INTEGER.fullmatch(name)
+            integer = integer_text(name)
             assert integer is not None, "an unknown name was refused"
-            return self.codes[integer[1]]
+            return self.codes[integer]
         return self.codes.setdefault(name, len(self.codes))
 
     def _refusal(self, name: str, column: str, what: str) -> str | None:
-        """Say what is wrong with a new name."""
-        if what == "label" and (name == "" or name in _MISSING):
-            return _no_label(column) + (f"; if {name!r} is a class, list all of them with classes=" if name else "")
+        """Return what is wrong with a new name, if anything is."""
+        if what == "label" and (name == "" or name in MISSING_TEXTS):
+            listing = f"; if {name!r} is a class, list all of them with {_CLASSES}" if name else ""
+            return _no_label(column) + listing
         if name == "":
             return "has an empty name; remove the stray separator or name a class"
-        if name in _MISSING:
-            return f"has the missing name {name!r}; name a class, or list all of them with classes= if it is one"
-        integer = _INTEGER.fullmatch(name)
-        if self.fixed and not (integer and integer[1] in self.codes):
+        if name in MISSING_TEXTS:
+            return f"has the missing name {name!r}; name a class, or list all of them with {_CLASSES} if it is one"
+        if self.fixed and integer_text(name) not in self.codes:
             return f"has the {what} {name!r}, which is not in classes; add it there or correct the row"
-        return f"has {self._list(name)}" if re.fullmatch(_LIST, name) else None
+        return f"has {self._list_in_text(name)}" if re.fullmatch(_LIST, name) else None
 
 
-def is_missing(values: Any) -> NDArray[np.bool_]:
-    """Mark null and NaN."""
+def missing_mask(values: Any) -> NDArray[np.bool_]:
+    """Return where an Arrow array is null or NaN: the vector form of `candidly.candidates.values.is_missing`."""
     return np.array(values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False))
 
 
 def is_text(kind: Any) -> bool:
-    """Whether values of this type are texts."""
+    """Return whether values of this Arrow type are texts."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -160,18 +165,20 @@ def _no_label(column: str) -> str:
     return f"has no label in column {column!r}; fill it, or leave the column out with read_table(..., label=None)"
 
 
-def _named(values: Any, column: str, place: Place, what: str) -> Any:
-    """Return names that are texts or integers."""
+def _texts_or_integers(values: Any, column: str, block: Block, what: str) -> Any:
+    """Return class names that are texts or integers; whole floating-point numbers become integers.
+
+    This is the vector form of `candidly.candidates.values.as_integers`.
+    """
     import pyarrow as pa
 
     if pa.types.is_floating(values.type):
-        # Integers become floating-point numbers in a column where one was missing once.
         numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
         if (np.abs(numbers) < 2.0**53).all() and (numbers == np.floor(numbers)).all():
             return pa.array(numbers.astype(np.int64))
     if not (is_text(values.type) or pa.types.is_integer(values.type)):
         raise ValueError(
-            f"{place.path}: column {column!r} has class names of type {values.type}; pass text or integers"
+            f"{block.file}: column {column!r} has class names of type {values.type}; pass text or integers"
             f"{', or lists of them' if what == 'name' else ''}"
         )
     return values
@@ -184,7 +191,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _decoded(values: Any) -> Any:
-    """Return values without a dictionary, and in a layout that every function of Arrow takes."""
+    """Return values without a dictionary, and in a layout that every Arrow function accepts."""
     import pyarrow as pa
 
     kind = values.type
@@ -196,7 +203,7 @@ def _decoded(values: Any) -> Any:
 
 
 def are_too_many(classes: int, rows: int) -> bool:
-    """Whether so many names in so many rows look like ids or free text rather than classes.
+    """Return whether the number of class names suggests that they are ids or free text.
 
     Examples
     --------
@@ -206,42 +213,71 @@ def are_too_many(classes: int, rows: int) -> bool:
     return classes > max(1000, min(rows / 2, 100 * math.sqrt(rows)))
 
 
-def read_sets(column: Any, file: str, name: str, names: Names) -> Candidates:
-    """Read a column of candidates: text with a separator, or lists.
+def check_number(file: str, classes: int, rows: int, question: str) -> None:
+    """Check the number of classes before a matrix of them is made; the message asks the question."""
+    if are_too_many(classes, rows):
+        raise ValueError(f"{file}: {classes} classes for {rows} rows; {question}? If so, list all with {_CLASSES}")
+
+
+class Classes(NamedTuple):
+    """What the columns of class names hold: candidate sets (n, C), C class names, and the numbers of true labels."""
+
+    matrix: NDArray[np.bool_]
+    names: tuple[str, ...]
+    labels: NDArray[np.int64] | None
+
+
+def read_classes(table: Any, file: str, names: Names, candidates: str, labels: str | None = None) -> Classes:
+    """Read the columns of candidates and of true labels; labels that are not candidates anywhere are classes too.
 
     Parameters
     ----------
-    column : pyarrow.ChunkedArray
-    file, name : str
-        The table and the column, for messages.
+    table : pyarrow.Table
+    file : str
+        The name of the table in messages.
     names : Names
         Knows the separator and, if they are fixed, the classes.
+    candidates : str
+        The column of candidates: text with a separator, or lists.
+    labels : str, optional
+        The column of true labels, in which none may be missing.
+    """
+    sets = []
+    start = 0
+    for chunk in table.column(candidates).chunks:
+        sets.append(names.number_sets(chunk, candidates, Block(file, start)))
+        start += len(chunk)
+    rows = start
+    codes = []
+    start = 0
+    for chunk in [] if labels is None else table.column(labels).chunks:
+        codes.append(names.number_labels(chunk, str(labels), Block(file, start)))
+        start += len(chunk)
+    classes, position = names.sort()
+    if len(classes) < 2:
+        raise ValueError(f"{file} has the one class {classes[0]!r}; at least two are needed, list all with {_CLASSES}")
+    if not names.fixed:
+        question = f"is {candidates!r} the right column, and {names.separator!r} the separator"
+        check_number(file, len(classes), rows, question)
+    matrix = np.zeros((rows, len(classes)), dtype=bool)
+    start = 0
+    for sizes, found in sets:
+        matrix[np.repeat(np.arange(start, start + len(sizes)), sizes), position[found]] = True
+        start += len(sizes)
+    return Classes(matrix, classes, position[np.concatenate(codes)] if codes else None)
+
+
+def read_sets(table: Any, file: str, column: str, names: Names) -> Candidates:
+    """Read a column of candidates, as `read_classes` does.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> read_sets(pa.chunked_array([["dog|cat", "dog"]]), "t.csv", "tags", Names("|")).decode()
+    >>> read_sets(pa.table({"tags": ["dog|cat", "dog"]}), "t.csv", "tags", Names("|")).decode()
     [('cat', 'dog'), ('dog',)]
     """
-    parts, start = [], 0
-    for chunk in column.chunks:
-        parts.append(names.number_sets(chunk, name, Place(Path(file), start)))
-        start += len(chunk)
-    classes, place = names.sort()
-    if len(classes) < 2:
-        raise ValueError(f"{file}: there is the one class {classes[0]!r}; two are needed, list all with --classes")
-    if not names.fixed:
-        check_number(file, len(classes), start, f"is {name!r} the right column, and {names.separator!r} the separator")
-    matrix = np.zeros((start, len(classes)), dtype=bool)
-    sizes, codes = (np.concatenate(part) for part in zip(*parts, strict=True))
-    matrix[np.repeat(np.arange(start), sizes), place[codes]] = True
-    return Candidates(matrix, classes)
-
-
-def check_number(file: str, classes: int, rows: int, question: str) -> None:
-    """Check the number of classes before a matrix of them is made; the question is for whoever has too many."""
-    if are_too_many(classes, rows):
-        raise ValueError(f"{file}: {classes} classes for {rows} rows; {question}? If so, list all with --classes")
+    found = read_classes(table, file, names, column)
+    return Candidates(found.matrix, found.names)
 
 
 def set_column(matrix: NDArray[np.bool_], names: Sequence[str]) -> Any:
@@ -260,7 +296,7 @@ def set_column(matrix: NDArray[np.bool_], names: Sequence[str]) -> Any:
 def score_column(
     matrix: NDArray[np.bool_], scores: NDArray[np.floating[Any]], names: Sequence[str], *, with_names: bool
 ) -> Any:
-    """Return the scores of each row's classes as a column of lists, for text as ``name=score``.
+    """Return the scores of each row's classes as a column of lists; `with_names`, for text files, as ``name=score``.
 
     Examples
     --------
@@ -275,7 +311,8 @@ def score_column(
     chosen = scores[matrix]
     if not with_names:
         return _as_lists(matrix, pa.array(chosen, pa.float32()))
-    texts = [f"{names[j]}={score:.4g}" for j, score in zip(np.nonzero(matrix)[1].tolist(), chosen, strict=True)]
+    columns = np.nonzero(matrix)[1].tolist()
+    texts = [f"{names[j]}={score:.4g}" for j, score in zip(columns, chosen, strict=True)]
     return _as_lists(matrix, pa.array(texts, pa.string()))
 
 

@@ -1,58 +1,61 @@
-"""What users pass as X, read by columns: arrays, lists, tensors, sparse matrices and tables become numbers or texts."""
+"""Read the columns of X, which may be an array, list, tensor, sparse matrix or data frame, as numbers or texts."""
 
 import datetime
 import decimal
 import numbers
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from candidly.candidates.frames import as_frame
+from candidly.candidates.values import as_text, is_missing, is_missing_type
 
 MOST_COLUMNS = 1_000_000
-_MOST_BYTES = 4 << 30  # of an encoded matrix
-_VALUES = 1 << 22  # of a block, about
-_MICROSECONDS = 1e6  # in a second
+_MOST_BYTES = 4 << 30  # the largest encoded matrix
+_VALUES = 1 << 22  # approximate number of values in a block
+_MICROSECONDS = 1e6  # per second
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Columns of numbers, (columns, rows), with NaN where they are missing; `kind` says what they were in X."""
+    """Columns of numbers, shape (columns, rows), NaN where missing. `kind` is what they were in X."""
 
     values: NDArray[np.float64]
     kind: str = "number"  # or "text", "date", "duration"
 
     def take(self, rows: NDArray[np.intp]) -> "Numbers":
-        """Return some rows, of which one may come several times."""
+        """Return some rows, possibly repeated."""
         return Numbers(self.values[:, rows], self.kind)
 
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """One column of texts: row i holds ``values[codes[i]]``, and none where the code is -1."""
+    """One column of texts: row i holds ``values[codes[i]]``, and is missing where the code is -1."""
 
     codes: NDArray[np.intp]
     values: list[str]
 
     def take(self, rows: NDArray[np.intp]) -> "Texts":
-        """Return some rows, of which one may come several times, and the values that occur in them."""
+        """Return some rows, possibly repeated, with the values that occur in them."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
-        gap = int((used[:1] == -1).any())  # where a value is missing, it is the first
-        return Texts(codes - gap, [self.values[code] for code in used[gap:]])
+        has_missing = bool((used[:1] == -1).any())  # codes are sorted: -1 comes first
+        if has_missing:
+            used = used[1:]
+            codes = codes - 1
+        return Texts(codes, [self.values[code] for code in used])
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns of X before anything was converted; `read` makes it.
+    """The columns of X before conversion; `read` returns it.
 
     Attributes
     ----------
     columns : array (n, d), sparse matrix of columns, or list of narwhals Series
-        The data itself, not a copy.
+        The data, not a copy.
     shape : tuple of int
         Rows and columns.
     names : tuple of str or None
@@ -64,16 +67,16 @@ class Table:
     names: tuple[str, ...] | None = None
 
     def by_name(self, names: Sequence[str]) -> "Table":
-        """Return the same columns in the order of these names, which are all the table has."""
-        place = {name: j for j, name in enumerate(self.names or ())}
-        return replace(self, columns=[self.columns[place[name]] for name in names], names=tuple(names))
+        """Return the columns in the order of these names, which must be all the names of the table."""
+        position = {name: j for j, name in enumerate(self.names or ())}
+        return replace(self, columns=[self.columns[position[name]] for name in names], names=tuple(names))
 
     def label(self, j: int) -> str:
-        """Say which column it is, in a message."""
+        """Return the name or number of a column for messages."""
         return f"column {j if self.names is None else repr(self.names[j])}"
 
     def check_size(self, width: int) -> None:
-        """Refuse to encode what is small now and would be huge then."""
+        """Raise ValueError if a sparse or categorical table would be huge as a dense matrix of this width."""
         size = 4 * self.shape[0] * width
         dense = isinstance(self.columns, (list, np.ndarray)) and width <= 2 * self.shape[1]
         if size > _MOST_BYTES and not dense:
@@ -83,10 +86,10 @@ class Table:
             )
 
     def blocks(self, categories: Set[int] = frozenset()) -> Iterator[tuple[int, Numbers | Texts]]:
-        """Yield the columns from left to right, each block with the number of its first.
+        """Yield the columns from left to right, in blocks, each with the number of its first column.
 
-        Columns of numbers come as many at a time as are easy to hold, all others alone. Those in `categories` become
-        texts whatever they hold: a row must mean the same alone and among others.
+        A block holds several columns of numbers, or one column of any other kind. Columns in `categories` always become
+        texts, so that a row is read the same alone and among other rows.
         """
         rows, width = self.shape
         columns = self.columns
@@ -94,23 +97,31 @@ class Table:
             for j, series in enumerate(columns):
                 yield j, self._checked(j, _of_series(series, self.label(j), j in categories))
             return
-        step = max(1, _VALUES // rows) if columns.dtype.kind in "biuf" and not categories else 1
+        all_numbers = columns.dtype.kind in "biuf" and not categories
+        step = max(1, _VALUES // rows) if all_numbers else 1
         for j in range(0, width, step):
             part = columns[:, j : j + step]
-            part = part if isinstance(part, np.ndarray) else part.toarray()
+            if not isinstance(part, np.ndarray):  # sparse
+                part = part.toarray()
             yield j, self._checked(j, _of_columns(part, self.label(j), j in categories))
 
     def _checked(self, first: int, block: Numbers | Texts) -> Numbers | Texts:
-        if isinstance(block, Numbers) and (infinite := np.isinf(block.values)).any():
+        if isinstance(block, Texts):
+            return block
+        infinite = np.isinf(block.values)
+        if infinite.any():
             row = int(infinite.any(axis=0).argmax())
             column = int(infinite[:, row].argmax())
-            place, value = self.label(first + column), block.values[column, row]
-            raise ValueError(f"X has {value} in row {row}, {place}; replace infinite numbers or drop the row")
+            value = block.values[column, row]
+            label = self.label(first + column)
+            raise ValueError(f"X has {value} in row {row}, {label}; replace infinite numbers or drop the row")
         return block
 
 
 def read(X: Any) -> Table | NDArray[np.uint8]:
-    """Find out what X is and check its shape; images, bytes with four axes, come back as an array.
+    """Return X as a `Table`, or as an array if it holds images: bytes (uint8) with four axes. Check its shape.
+
+    A `Table` is returned unchanged, so that X can be read once and passed on.
 
     Examples
     --------
@@ -122,13 +133,13 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
         return X
     if hasattr(X, "tocsc"):
         return _of_sparse(X)
-    if isinstance(X, Tensor):
-        X = X.detach().cpu().to_dense()
-        X = (X.float() if X.is_floating_point() and X.element_size() < 4 else X).numpy()  # NumPy has no bfloat16
-    elif isinstance(X, np.ma.MaskedArray):
-        mask, X = np.ma.getmaskarray(X), np.array(X.data, dtype=object)
-        X[mask] = None
-    elif not isinstance(X, (np.ndarray, list, tuple)):
+    if hasattr(X, "detach"):
+        return _of_array(_of_tensor(X))
+    if isinstance(X, np.ma.MaskedArray):
+        values = np.array(X.data, dtype=object)
+        values[np.ma.getmaskarray(X)] = None
+        return _of_array(values)
+    if not isinstance(X, (np.ndarray, list, tuple)):
         table = _of_frame(X)
         if table is not None:
             return table
@@ -136,8 +147,17 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
 
 
 def count_rows(X: Any) -> int:
-    """Return how many rows X has, after checking what it is."""
+    """Return the number of rows of X."""
     return int(read(X).shape[0])
+
+
+def _of_tensor(X: Any) -> NDArray[Any]:
+    """Convert a tensor, without importing torch."""
+    X = X.detach().cpu().to_dense()
+    if X.is_floating_point() and X.element_size() < 4:
+        X = X.float()  # NumPy has no bfloat16
+    array: NDArray[Any] = X.numpy()
+    return array
 
 
 def _of_array(X: Any) -> Table | NDArray[np.uint8]:
@@ -146,7 +166,7 @@ def _of_array(X: Any) -> Table | NDArray[np.uint8]:
     except ValueError:
         raise ValueError("X has rows of different lengths; give every row the same number of values") from None
     if array.dtype.kind in "US":
-        array = np.array(X, dtype=object)  # in a list, numbers beside texts had become texts
+        array = np.array(X, dtype=object)  # NumPy turns numbers beside texts in a list into texts
     if array.ndim == 4 and array.dtype == np.uint8:
         _check_shape((len(array), int(np.prod(array.shape[1:]))))
         return array
@@ -164,7 +184,8 @@ def _of_frame(X: Any) -> Table | None:
     frame = as_frame(X)
     if frame is None:
         return None
-    shape, names = _check_shape(frame.shape), tuple(frame.columns)
+    shape = _check_shape(frame.shape)
+    names = tuple(frame.columns)
     texts = [name for name in names if isinstance(name, str)]
     if texts and len(texts) < len(names):
         other = next(name for name in names if not isinstance(name, str))
@@ -175,7 +196,7 @@ def _of_frame(X: Any) -> Table | None:
 
 
 def _check_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """Refuse what is no matrix, in the words that scikit-learn's checks look for."""
+    """Raise ValueError if X is not a matrix, with the messages that scikit-learn's checks expect."""
     if len(shape) < 2:
         found = "1D array" if len(shape) else "scalar array"
         raise ValueError(
@@ -198,7 +219,7 @@ def _check_shape(shape: Sequence[int]) -> tuple[int, int]:
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:
     if dtype.kind == "c":
-        raise ValueError("Complex data not supported; pass real and imaginary parts as columns of their own")
+        raise ValueError("Complex data not supported; pass real and imaginary parts as separate columns")
     if dtype.kind not in "biufOMm":
         raise ValueError(f"X has dtype {dtype}; pass numbers or text")
 
@@ -210,7 +231,7 @@ def _of_series(series: Any, label: str, categorical: bool) -> Numbers | Texts:
     dtype = series.dtype
     categorical |= dtype in (nw.Categorical, nw.Enum)
     if categorical or dtype in (nw.String, nw.Object):
-        # Without its nulls, which turn integers into floating-point numbers, and which Arrow's dictionaries lose.
+        # Convert values without nulls: nulls turn integers into floats, and Arrow's dictionaries lose them.
         values = np.full(len(series), None, dtype=object)
         values[~series.is_null().to_numpy()] = series.drop_nulls().to_numpy()
         return _of_objects(values.tolist(), label, categorical)
@@ -228,47 +249,45 @@ def _floats(series: Any) -> NDArray[np.float64]:
 
     if not series.dtype.is_integer():
         return np.array(series.cast(nw.Float64).to_numpy(), dtype=np.float64)[None]
-    # Arrow refuses to round large integers, NumPy does it.
+    # NumPy rounds large integers, Arrow refuses to.
     values = np.array(series.fill_null(0).to_numpy(), dtype=np.float64)
     values[series.is_null().to_numpy()] = np.nan
     return values[None]
 
 
 def _of_columns(values: NDArray[Any], label: str, categorical: bool = False) -> Numbers | Texts:
-    """Convert columns of any dtype that NumPy has, one if they are no numbers."""
+    """Convert columns of a NumPy array; unless they are numbers, it must be one column."""
     _check_dtype(values.dtype)
     kind = values.dtype.kind
     if categorical or kind == "O":
         return _of_objects(values[:, 0].tolist(), label, categorical)
     if kind not in "Mm":
-        with np.errstate(over="ignore"):  # a long double; the infinity is found next
+        with np.errstate(over="ignore"):  # a long double may become infinite, which is refused later
             return Numbers(np.array(values.T, dtype=np.float64, order="C"))
-    unit = "datetime64[us]" if kind == "M" else "timedelta64[us]"
-    seconds = np.where(np.isnat(values), np.nan, values.astype(unit).astype(np.int64) / _MICROSECONDS)
-    return Numbers(seconds.T, "date" if kind == "M" else "duration")
+    is_date = kind == "M"
+    microseconds = values.astype("datetime64[us]" if is_date else "timedelta64[us]").astype(np.int64)
+    seconds = np.where(np.isnat(values), np.nan, microseconds / _MICROSECONDS)
+    return Numbers(seconds.T, "date" if is_date else "duration")
 
 
 def _of_objects(items: list[Any], label: str, categorical: bool = False) -> Numbers | Texts:
-    """Convert a column of Python objects; `categorical` if they are categories even where they are numbers."""
+    """Convert a column of Python objects; with `categorical`, numbers are categories too."""
     types = {kind: _kind_of(kind) for kind in set(map(type, items))}
-    if categorical:  # which may be intervals, say
+    if categorical:  # other hashable objects, such as intervals, are categories
         types |= {kind: "text" for kind, name in types.items() if name == "other" and kind.__hash__ is not None}
-    for strange in sorted({"complex", "other"} & set(types.values())):
-        row = next(i for i, item in enumerate(items) if types[type(item)] == strange)
-        if strange == "complex":
-            raise ValueError(f"Complex data not supported; row {row}, {label} holds {items[row]}")
-        # scikit-learn's checks want this type and these words.
-        found = f"X has a {type(items[row]).__name__} in row {row}, {label}"
-        raise TypeError(f"{found}; an argument must be a string or a number, convert it or drop the column")
+    _refuse_kinds(items, types, label)
     if len(types) > 1 or "missing" in types.values():
+        # The vector form of `candidly.candidates.values.is_missing`: NaN differs from itself.
         items = [None if types[type(item)] == "missing" or item != item else item for item in items]
     kinds = {types[kind] for kind in set(map(type, items)) & types.keys()} - {"missing"}
-    if categorical or ("text" in kinds and kinds <= {"text", "number"}):
-        texts = _factorise(items)
-        return texts if categorical else parse(texts)
+    if categorical:
+        return _factorise(items)
+    if "text" in kinds and kinds <= {"text", "number"}:
+        return parse(_factorise(items))
     if kinds <= {"date"} or kinds <= {"duration"}:
         seconds = [np.nan if item is None else _seconds(item) for item in items]
-        return Numbers(np.array(seconds, dtype=np.float64)[None], *kinds)
+        kind = next(iter(kinds), "number")  # no kind: all values are missing
+        return Numbers(np.array(seconds, dtype=np.float64)[None], kind)
     if not kinds <= {"number"}:
         raise ValueError(f"{label} mixes {' and '.join(sorted(kinds))} values; convert them to one type or drop it")
     try:
@@ -277,11 +296,25 @@ def _of_objects(items: list[Any], label: str, categorical: bool = False) -> Numb
         raise ValueError(f"{label} has a number beyond double precision, which is infinite; replace it") from None
 
 
+def _refuse_kinds(items: list[Any], types: dict[type, str], label: str) -> None:
+    """Raise an error if a column holds complex numbers or objects that are not numbers, text or dates."""
+    for wrong in ("complex", "other"):
+        if wrong not in types.values():
+            continue
+        row = next(i for i, item in enumerate(items) if types[type(item)] == wrong)
+        if wrong == "complex":
+            raise ValueError(f"Complex data not supported; row {row}, {label} holds {items[row]}")
+        # scikit-learn's checks expect this type of error and this wording.
+        found = f"X has a {type(items[row]).__name__} in row {row}, {label}"
+        raise TypeError(f"{found}; an argument must be a string or a number, convert it or drop the column")
+
+
 def _kind_of(kind: type) -> str:
-    if kind.__name__ in ("NoneType", "NAType", "NaTType"):  # the last two are pandas', which need not be installed
+    """Return what values of a type are: missing, number, complex, text, date, duration or other."""
+    if is_missing_type(kind):
         return "missing"
     kinds: list[tuple[str, tuple[type, ...]]] = [
-        ("other", (np.datetime64, np.timedelta64)),  # the second claims to be a number
+        ("other", (np.datetime64, np.timedelta64)),  # first, because timedelta64 is registered as a number
         ("number", (numbers.Real, np.bool_, decimal.Decimal)),
         ("complex", (complex, np.complexfloating)),
         ("text", (str, bytes)),
@@ -292,47 +325,47 @@ def _kind_of(kind: type) -> str:
 
 
 def _seconds(item: Any) -> float:
+    """Return a duration, or a date as the time since 1970, in seconds."""
     if isinstance(item, datetime.timedelta):
         return item.total_seconds()
     if not isinstance(item, datetime.datetime):
         item = datetime.datetime(item.year, item.month, item.day)
-    return float((item if item.tzinfo else item.replace(tzinfo=datetime.UTC)).timestamp())
+    if item.tzinfo is None:
+        item = item.replace(tzinfo=datetime.UTC)
+    return float(item.timestamp())
 
 
 def _factorise(items: list[Any]) -> Texts:
-    place = {item: i for i, item in enumerate(dict.fromkeys(items))}
-    texts = [None if item is None or item != item else _text(item) for item in place]
-    values = list(dict.fromkeys(text for text in texts if text is not None))
-    code = {text: i for i, text in enumerate(values)}
-    first = np.array([-1 if text is None else code[text] for text in texts], dtype=np.intp)  # 1 and "1" are one text
-    return Texts(first[np.fromiter(map(place.__getitem__, items), np.intp, len(items))], values)
+    """Return objects as texts; those with the same text, such as 1 and "1", are the same category."""
+    values: dict[str, int] = {}
+    codes: dict[Any, int] = {}
+    for item in dict.fromkeys(items):
+        if is_missing(item):
+            codes[item] = -1
+        else:
+            codes[item] = values.setdefault(_category_text(item), len(values))
+    return Texts(np.fromiter(map(codes.__getitem__, items), np.intp, len(items)), list(values))
 
 
-def _text(item: Any) -> str:
-    """Write equal things equally: 1, 1.0 and True are ``1``."""
-    if isinstance(item, bytes):
-        return item.decode(errors="backslashreplace")
-    if isinstance(item, (numbers.Integral, np.bool_)):
-        return str(int(item))
-    if not isinstance(item, (numbers.Real, decimal.Decimal)):
-        return str(item)
-    value = float(item)
-    return str(int(value)) if value.is_integer() else repr(value)
+def _category_text(item: Any) -> str:
+    """Return the text of a category. Equal things have equal texts: 1, 1.0 and True are ``1``."""
+    return as_text(int(item) if isinstance(item, (bool, np.bool_)) else item)
 
 
 def parse(texts: Texts) -> Numbers | Texts:
-    """Read texts as numbers if all of them are."""
+    """Return texts as numbers if all of them are, else unchanged."""
     found = []
     for text in texts.values:
         number = to_number(text)
         if number is None:
             return texts
         found.append(number)
-    return Numbers(np.array([*found, np.nan])[texts.codes][None], "text")
+    found.append(np.nan)  # the last value is that of code -1
+    return Numbers(np.array(found)[texts.codes][None], "text")
 
 
 def to_number(text: str) -> float | None:
-    """Read a number, if the text is one.
+    """Return the number that a text stands for, or None if it is not a number.
 
     Examples
     --------
@@ -343,9 +376,3 @@ def to_number(text: str) -> float | None:
         return None if "_" in text else float(text)  # Python would read 1_5 as 15
     except ValueError:
         return None
-
-
-def listed(items: Iterable[str], most: int = 5) -> str:
-    """List the first few items, for a message in one line."""
-    (*shown,) = items
-    return ", ".join(shown[:most]) + f" and {len(shown) - most} more" * (len(shown) > most)

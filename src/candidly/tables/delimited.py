@@ -1,4 +1,4 @@
-"""CSV and TSV as tables of Arrow: text in which nothing is lost unnoticed, and which harms nobody who opens it."""
+"""Read and write CSV/TSV as Arrow tables, without silent data loss and with formula injection neutralised."""
 
 import csv
 import io
@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from candidly.messages import CONTROL, FORMULA_START, NUMBER, escape_control
+from candidly.messages import CONTROL, FORMULA_START, NUMBER, escape_control, option
 
-_ROWS = 1 << 15  # to write at a time
-_BYTES = 1 << 24  # to read at a time, and so of a row
+_ROWS = 1 << 15  # rows to write at a time
+_BYTES = 1 << 24  # bytes to read at a time, which also limits the length of a row
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_UNFINISHED = "unexpected end of data"  # as the csv module says it
-_NO_TEXT = "is no text in UTF-8; save it as UTF-8"
+_UNFINISHED = "unexpected end of data"  # the message of the csv module
+_NOT_UTF8 = "is not text in UTF-8; save it as UTF-8"
 
 _IS_FORMULA = f"^'*{FORMULA_START}"
 _IS_NEUTRALISED = f"^'+{FORMULA_START}"
@@ -23,7 +23,7 @@ _IS_NUMBER = f"^{NUMBER}$"
 
 @dataclass(frozen=True)
 class Text:
-    """A file of text: its name in messages, what opens it from its start, and the character between columns."""
+    """A text file: its name in messages, a function that opens it, and the character between columns."""
 
     name: str
     open: Callable[[], AbstractContextManager[Any]]
@@ -31,20 +31,20 @@ class Text:
 
 
 def read(source: Text, texts: Collection[str]) -> Any:
-    """Read a table, of which the columns `texts` stay text in any case; `candidly.tables.files.read` says the rest."""
+    """Read a table. The columns `texts` are always text. `candidly.tables.files.read` documents the rest."""
     import pyarrow as pa
 
     with source.open() as stream:
         start = stream.read(4096)
     if start.startswith(_UTF16) or b"\0" in start:
-        raise ValueError(f"{source.name} {_NO_TEXT}")
+        raise ValueError(f"{source.name} {_NOT_UTF8}")
     header = _read_header(source)
     names: list[str] = restore(pa.array(name.strip() for name in header)).to_pylist()
-    check_columns(source.name, names)  # now, because types go by name
+    check_columns(source.name, names)  # before parsing, because column types are set by name
     kept = [raw for raw, name in zip(header, names, strict=True) if name in texts]
     table = _parse(source, header, kept)
     times = [field.name for field in table.schema if pa.types.is_time(field.type)]
-    if times:  # which nothing takes for numbers
+    if times:  # times of day are not numbers: read them as text
         table = _parse(source, header, [*kept, *times])
     columns = [_decode(source.name, name, column) for name, column in zip(names, table.columns, strict=True)]
     if any("\n" in str(column[-1]) for column in columns if len(column)):
@@ -53,7 +53,7 @@ def read(source: Text, texts: Collection[str]) -> Any:
 
 
 def _read_header(source: Text) -> list[str]:
-    # Bytes that are no UTF-8 pass as surrogates here: those of later lines are reported with their row.
+    # Bytes that are not UTF-8 become surrogates here: on later lines they are reported with their row.
     with source.open() as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="") as text:
         try:
             header = next((row for row in csv.reader(text, delimiter=source.delimiter) if row), [])
@@ -62,18 +62,18 @@ def _read_header(source: Text) -> list[str]:
     if not header:
         raise ValueError(f"{source.name} is empty; pass a header and at least one row")
     if any("\ud800" <= letter <= "\udfff" for name in header for letter in name):
-        raise ValueError(f"{source.name} {_NO_TEXT}")
+        raise ValueError(f"{source.name} {_NOT_UTF8}")
     other = next((mark for mark in ",;\t" if mark != source.delimiter and mark in header[0]), None)
     if len(header) == 1 and other is not None:
         raise ValueError(
-            f"{source.name} has the one column {header[0][:60]!r}; if {other!r} stands between its columns, name it "
-            "with --delimiter (in Python, delimiter=)"
+            f"{source.name} has the one column {header[0][:60]!r}; if {other!r} separates its columns, name it with "
+            f"{option('delimiter')}"
         )
     return header
 
 
 def check_columns(file: str, names: list[str]) -> None:
-    """Refuse a table that has two columns of one name."""
+    """Raise ValueError if a table has two columns of the same name."""
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ValueError(f"{file} has several columns {twice[0]!r}; rename them")
@@ -83,9 +83,9 @@ def _parse(source: Text, header: list[str], texts: Collection[str]) -> Any:
     import pyarrow as pa
     import pyarrow.csv
 
-    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=_BYTES)  # threads do not know the row of an error
+    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=_BYTES)  # with threads, errors lack the row
     parse = pyarrow.csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True)
-    convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.binary()))  # `_decode` knows the row
+    convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.binary()))  # `_decode` reports the row
     try:
         with source.open() as stream:
             return pyarrow.csv.read_csv(stream, read, parse, convert)
@@ -96,13 +96,14 @@ def _parse(source: Text, header: list[str], texts: Collection[str]) -> Any:
     if "straddling" in reason:
         raise ValueError(f"{source.name} has a row of more than {_BYTES >> 20} MiB; is a quote not closed?")
     reason = _find_ragged(source, len(header)) or " ".join(reason.split())
-    raise ValueError(f"{source.name} is no table: {reason}; correct it, or check delimiter and quotes")
+    raise ValueError(f"{source.name} is not a table: {reason}; correct it, or check delimiter and quotes")
 
 
 def _find_ragged(source: Text, width: int) -> str | None:
-    """Say where a row starts that has more or fewer cells than the header, or does not end."""
+    """Return where the first row starts that has more or fewer cells than the header, or has no end."""
     with source.open() as stream, io.TextIOWrapper(stream, "utf-8", "replace", newline="") as text:
-        rows, line = csv.reader(text, delimiter=source.delimiter, strict=True), 1
+        rows = csv.reader(text, delimiter=source.delimiter, strict=True)
+        line = 1
         try:
             for row in rows:
                 if row and len(row) != width:
@@ -114,23 +115,23 @@ def _find_ragged(source: Text, width: int) -> str | None:
 
 
 def _check_end(source: Text, width: int) -> None:
-    """Refuse a quote that is never closed: all that follows it would be one cell, which is in the last row."""
+    """Raise ValueError if a quote is never closed: the rest of the file would be one cell of the last row."""
     where = _find_ragged(source, width)
     if where is not None and where.endswith(_UNFINISHED):
-        raise ValueError(f"{source.name} is no table: {where}; close the quote there")
+        raise ValueError(f"{source.name} is not a table: {where}; close the quote there")
 
 
 def _decode(file: str, name: str, values: Any) -> Any:
-    """Return a column whose empty texts are missing."""
+    """Return a column as text, with empty cells as missing values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_binary(values.type):  # asked for, or no UTF-8
+    if pa.types.is_binary(values.type):  # a column of `texts`, or not UTF-8
         try:
             values = values.cast(pa.string())
         except pa.ArrowInvalid:
             row = next(row for row, value in enumerate(values) if not _is_utf8(value.as_py()))
-            raise ValueError(f"{file}: row {row} is no UTF-8 in column {name!r}; save the file as UTF-8") from None
+            raise ValueError(f"{file}: row {row} is not UTF-8 in column {name!r}; save the file as UTF-8") from None
     if not pa.types.is_string(values.type):
         return values
     return restore(pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values))
@@ -152,13 +153,13 @@ def restore(values: Any) -> Any:
 
 
 class Lines:
-    r"""A table as text, checked as a whole before any of it is written.
+    r"""A table as CSV text. All of it is checked before any of it is written.
 
     Parameters
     ----------
     table : pyarrow.Table
     delimiter, separator : str
-        What stands between columns, and between the values of a list.
+        The character between columns, and the text between the values of a list.
 
     Examples
     --------
@@ -178,7 +179,7 @@ class Lines:
         self.table = pa.table(columns, names=self.header)
 
     def write(self, stream: Any) -> None:
-        """Write all of it in UTF-8."""
+        """Write the table in UTF-8."""
         stream.write(self._join([self.header]))
         for batch in self.table.to_batches(_ROWS):
             stream.write(self._join(zip(*(column.to_pylist() for column in batch.columns), strict=True)))
@@ -190,11 +191,11 @@ class Lines:
         return text.getvalue().encode()
 
 
-def refusal(value: str, separator: str) -> str:
-    """Say why a value of a list cannot be written."""
+def holds_separator(value: str, separator: str) -> str:
+    """Return the message for a value of a list that cannot be written because it contains the separator."""
     return (
-        f"{value[:60]!r} contains {separator!r}, which stands between the values of a list in CSV; write Parquet, or "
-        "choose another --separator (in Python, separator=)"
+        f"{value[:60]!r} contains {separator!r}, which separates the values of a list in CSV; write Parquet, or choose "
+        f"another {option('separator')}"
     )
 
 
@@ -220,7 +221,7 @@ def _join(name: str, values: Any, separator: str) -> Any:
         raise ValueError(f"column {name!r} has lists with missing values, which CSV does not have; write Parquet")
     wrong = pc.index(pc.match_substring(parts, separator), True).as_py()
     if wrong >= 0:
-        raise ValueError(refusal(parts[wrong].as_py(), separator))
+        raise ValueError(holds_separator(parts[wrong].as_py(), separator))
     return pc.binary_join(values.cast(pa.list_(pa.string())), separator)
 
 
@@ -234,6 +235,4 @@ def neutralise(values: Any) -> Any:
         values = pa.array(texts, pa.string())
     looks_like_formula = pc.match_substring_regex(values, _IS_FORMULA)
     is_number = pc.match_substring_regex(values, _IS_NUMBER)
-    return pc.if_else(
-        pc.and_not(looks_like_formula, is_number), pc.binary_join_element_wise("'", values, ""), values
-    )
+    return pc.if_else(pc.and_not(looks_like_formula, is_number), pc.binary_join_element_wise("'", values, ""), values)

@@ -1,6 +1,6 @@
-"""Tables of the user's own as they are, in and out: CSV, TSV, Parquet and Arrow.
+"""Read and write a user's tables: CSV, TSV, Parquet and Arrow.
 
-`candidly.data.read_table` makes a dataset of numbers; here a table stays a table, with its text, dates and gaps.
+Tables keep their text, dates and missing values; `candidly.data.read_table` returns a dataset of numbers.
 """
 
 import gzip
@@ -22,40 +22,41 @@ __all__ = ["SUFFIXES", "check_folder", "check_names", "check_writable", "is_text
 _ARROW = (".arrow", ".feather")
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", *_ARROW)
 
-_ROWS = 1 << 15  # of Parquet, to read at a time
+_ROWS = 1 << 15  # rows of Parquet to read at a time
 _MOST_ROWS = 1 << 31
 
-Place = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
+"""A path; "-" stands for standard input or output."""
 
 
-def read(source: Place, *, delimiter: str | None = None, texts: Collection[str] = ()) -> Any:
+def read(source: FilePath, *, delimiter: str | None = None, texts: Collection[str] = ()) -> Any:
     r"""Read a table.
 
     Parameters
     ----------
     source : path or "-"
         A `.csv` or `.tsv` file, plain or with `.gz`, in UTF-8 with a header; or a `.parquet`, `.arrow` or `.feather`
-        file. "-" is standard input, in any of these formats but `.tsv` and `.gz`.
+        file. "-" is standard input, in any of these formats except `.tsv` and `.gz`.
     delimiter : str, optional
-        What stands between the columns of a CSV file; left out, a comma, and in a `.tsv` file a tab.
+        The character between the columns of a CSV file; by default a comma, and in a `.tsv` file a tab.
     texts : collection of str
-        Columns of a CSV file that stay text even where all of it reads as numbers, such as ids with leading zeros.
-        Names that are not there do no harm.
+        Columns of a CSV file that stay text even if all values are numbers, such as ids with leading zeros. Names of
+        columns that do not exist are ignored.
 
     Returns
     -------
     pyarrow.Table
-        Of CSV, columns of numbers, truth values and dates are such, and all others text. Empty cells are missing, and
-        so are NA, NaN, null and the like in columns of numbers. Blanks around column names do not count. The apostrophe
-        that `write` puts in front of formulas is taken away.
+        In CSV, columns of numbers, truth values and dates are recognised, and all others are text. Empty cells are
+        missing values, and so are NA, NaN, null and similar texts in columns of numbers. Blanks around column names are
+        ignored. The apostrophe that `write` puts in front of formulas is removed.
 
     Raises
     ------
     OSError
         When the file is missing or cannot be read.
     ValueError
-        When it is no table: the message says what is wrong, in which row, and what to do about it. Rows are counted
-        from 0, lines of a file from 1.
+        When it is not a table: the message says what is wrong, in which row, and how to fix it. Rows are counted from
+        0, lines of a file from 1.
 
     Examples
     --------
@@ -74,10 +75,10 @@ def read(source: Place, *, delimiter: str | None = None, texts: Collection[str] 
     with _reading(found.name):
         if found.suffix == ".parquet":
             table = _read_parquet(found)
-            table.validate(full=True)  # a damaged file may hold what is no text
+            table.validate(full=True)  # a damaged file may hold invalid text
         elif found.suffix in _ARROW:
             table = _read_arrow(found)
-            table.validate(full=True)  # or point outside of its own memory
+            table.validate(full=True)  # a damaged file may point outside of its memory
         else:
             usual = "\t" if found.suffix.startswith(".tsv") else ","
             table = delimited.read(delimited.Text(found.name, found.unpacked, delimiter or usual), texts)
@@ -87,26 +88,26 @@ def read(source: Place, *, delimiter: str | None = None, texts: Collection[str] 
     return table
 
 
-def write(table: Any, target: Place, *, separator: str = "|") -> None:
-    r"""Write a table, so that the file's name always stands for the whole old or the whole new content.
+def write(table: Any, target: FilePath, *, separator: str = "|") -> None:
+    r"""Write a table. The file is replaced as a whole: it never holds a part of the new content.
 
     Parameters
     ----------
     table : pyarrow.Table
-        In CSV, columns of lists become text. So that nothing is harmed that opens the file, control characters other
-        than newlines and tabs become visible (``\x1b``), and text that a spreadsheet would take for a formula gets an
-        apostrophe in front, which `read` takes away. Parquet and Arrow keep everything as it is.
+        In CSV, columns of lists become text. To make the file safe to open, control characters other than newlines
+        and tabs are escaped (``\x1b``), and text that a spreadsheet would run as a formula gets an apostrophe in front,
+        which `read` removes. Parquet and Arrow keep everything unchanged.
     target : path or "-"
-        The suffix says the format, as in `read`. "-" is standard output, in CSV.
+        The suffix determines the format, as in `read`. "-" is standard output, in CSV.
     separator : str, default "|"
-        What stands between the values of a list in CSV.
+        The text between the values of a list in CSV.
 
     Raises
     ------
     OSError
-        When the file cannot be written. No part of it is left then.
+        When the file cannot be written. Then nothing is left of it.
     ValueError
-        For an unknown suffix, a value with the separator in it, and a type that the format does not have.
+        For an unknown suffix, a value that contains the separator, and a type that the format does not support.
 
     Examples
     --------
@@ -134,28 +135,29 @@ def write(table: Any, target: Place, *, separator: str = "|") -> None:
         return
     with _replacing(target) as file:
         if suffix.endswith(".gz"):
-            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:  # no time: the same table, the same bytes
+            # Without a time stamp, so that the same table gives the same bytes.
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
                 lines.write(packed)
         else:
             lines.write(file)
 
 
-def check_writable(target: Place, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Check that a file can be written, before the work whose result it is to hold.
+def check_writable(target: FilePath, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Check that a file can be written, before the work that produces its content.
 
     Parameters
     ----------
     target : path or "-"
-        The file, which stays as it is.
+        The file, which is not changed.
     suffixes : sequence of str
-        What its name may end in, by default with a table's suffix.
+        The suffixes that its name may have, by default those of tables.
 
     Raises
     ------
     OSError
-        When the folder is not there or nothing can be written to it.
+        When the folder does not exist or cannot be written to.
     ValueError
-        When the suffix is another one, or the target is a folder.
+        When the suffix is a different one, or the target is a folder.
 
     Examples
     --------
@@ -173,13 +175,13 @@ def check_writable(target: Place, suffixes: Sequence[str] = SUFFIXES) -> None:
     check_folder(path.parent)
 
 
-def check_folder(folder: Place) -> None:
-    """Check that files can be made in a folder, by making one for a moment.
+def check_folder(folder: FilePath) -> None:
+    """Check that files can be created in a folder, by creating and removing one.
 
     Raises
     ------
     OSError
-        When the folder is not there or nothing can be written to it.
+        When the folder does not exist or cannot be written to.
 
     Examples
     --------
@@ -190,7 +192,7 @@ def check_folder(folder: Place) -> None:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        wrong = "is no folder; name another" if folder.exists() else "does not exist; make it first, or name another"
+        wrong = "is not a folder; name another" if folder.exists() else "does not exist; make it first, or name another"
         raise OSError(f"the folder {folder} {wrong}")
     probe = folder / f"candidly-{secrets.token_hex(8)}.tmp"
     try:
@@ -202,8 +204,8 @@ def check_folder(folder: Place) -> None:
 
 
 @contextmanager
-def writing(target: Place) -> Iterator[None]:
-    """Let errors of the system say what was being written.
+def writing(target: FilePath) -> Iterator[None]:
+    """Let system errors name the file that was being written.
 
     Examples
     --------
@@ -219,8 +221,8 @@ def writing(target: Place) -> Iterator[None]:
         raise OSError(f"{target} cannot be written: {_reason(error)}") from error
 
 
-def check_names(target: Place, names: Collection[str], separator: str) -> None:
-    """Check that lists of these names can be written, before the work whose result they are.
+def check_names(target: FilePath, names: Collection[str], separator: str) -> None:
+    """Check that lists of these names can be written, before the work that produces them.
 
     Examples
     --------
@@ -228,15 +230,15 @@ def check_names(target: Place, names: Collection[str], separator: str) -> None:
     >>> check_names("sets.csv", ["cat", "a|b"], "|")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    ValueError: 'a|b' contains '|', which stands between the values of a list in CSV; write Parquet, or ...
+    ValueError: 'a|b' contains '|', which separates the values of a list in CSV; write Parquet, or ...
     """
     wrong = next((name for name in names if separator in name), None)
     if is_text_file(target) and wrong is not None:
-        raise ValueError(delimited.refusal(wrong, separator))
+        raise ValueError(delimited.holds_separator(wrong, separator))
 
 
-def is_text_file(target: Place) -> bool:
-    """Whether a table is written there as text, which has no lists.
+def is_text_file(target: FilePath) -> bool:
+    """Return whether a table is written there as text, which has no lists.
 
     Examples
     --------
@@ -248,29 +250,30 @@ def is_text_file(target: Place) -> bool:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a table is read from: its name in messages, its suffix, and what opens it from its start."""
+    """Where a table is read from: its name in messages, its suffix, and a function that opens it."""
 
     name: str
     suffix: str
     open: Callable[[], IO[bytes]]
 
     @classmethod
-    def of(cls, source: Place) -> "_Source":
+    def of(cls, source: FilePath) -> "_Source":
         if _is_stream(source):
             data = sys.stdin.buffer.read()
-            arrow = data.startswith((b"ARROW1", b"\xff\xff\xff\xff"))  # of a file, and of a stream
+            arrow = data.startswith((b"ARROW1", b"\xff\xff\xff\xff"))  # of the file and of the stream format
             suffix = ".parquet" if data.startswith(b"PAR1") else ".arrow" if arrow else ".csv"
             return cls("standard input", suffix, lambda: io.BytesIO(data))
-        path, suffix = _path(source), _check_suffix(source, "read", SUFFIXES)
+        suffix = _check_suffix(source, "read", SUFFIXES)
+        path = _path(source)
         if path.is_dir():
             raise ValueError(f"{source} is a folder; name a file in it")
         if not path.is_file():
-            raise FileNotFoundError(f"{source} does not exist or is no file; check the path")
+            raise FileNotFoundError(f"{source} does not exist or is not a file; check the path")
         return cls(str(source), suffix, lambda: open(path, "rb"))
 
     @contextmanager
     def unpacked(self) -> Iterator[Any]:
-        """Open it, without the compression that its suffix names."""
+        """Open the table, decompressed if its suffix says that it is compressed."""
         import pyarrow as pa
 
         with self.open() as file, pa.input_stream(file, "gzip" if self.suffix.endswith(".gz") else None) as stream:
@@ -284,7 +287,7 @@ def _read_parquet(source: _Source) -> Any:
     with source.open() as file, pyarrow.parquet.ParquetFile(file, pre_buffer=False) as table:
         claimed = table.metadata.num_rows
         _check_size(source.name, claimed)
-        # In blocks, because memory for all the rows would be taken before it is known whether they are there.
+        # In blocks: a damaged file may claim more rows than it holds, and memory for all of them would be allocated.
         found = pa.Table.from_batches(table.iter_batches(_ROWS), table.schema_arrow)
     if found.num_rows != claimed:
         raise ValueError(f"{source.name} is damaged: it claims {claimed} rows and holds {found.num_rows}; restore it")
@@ -319,32 +322,32 @@ def _write_binary(table: Any, file: IO[bytes], suffix: str) -> None:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Turn the system's and Arrow's errors into ones that name the file, in one line."""
+    """Turn errors of the system and of Arrow into one-line errors that name the file."""
     import pyarrow as pa
 
     try:
         yield
     except MemoryError:
-        raise ValueError(f"{name} asks for more memory than there is; it is damaged, or too big") from None
+        raise ValueError(f"{name} needs more memory than there is; it is damaged or too big") from None
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{name} is damaged or no table ({_reason(error)}); restore it, or save it again") from None
+        raise ValueError(f"{name} is damaged or not a table ({_reason(error)}); restore it, or save it again") from None
     except OSError as error:
-        if error.errno is None:  # Arrow's
+        if error.errno is None:  # raised by Arrow
             raise ValueError(
-                f"{name} is damaged or no table ({_reason(error)}); restore it, or save it again"
+                f"{name} is damaged or not a table ({_reason(error)}); restore it, or save it again"
             ) from None
         raise OSError(f"{name} cannot be read: {_reason(error)}") from error
 
 
 @contextmanager
-def _replacing(target: Place) -> Iterator[IO[bytes]]:
-    """Open a new file that takes the target's place when all is written, and is gone when something fails."""
-    with writing(target), store.replacing(os.path.realpath(_path(target))) as file:  # a link stays one
+def _replacing(target: FilePath) -> Iterator[IO[bytes]]:
+    """Open a new file that replaces the target when everything is written, and is removed when something fails."""
+    with writing(target), store.replacing(os.path.realpath(_path(target))) as file:  # keep a symbolic link
         yield file
 
 
-def _check_suffix(place: Place, what: str, suffixes: Sequence[str]) -> str:
-    """Return the suffix, if it is one of these."""
+def _check_suffix(place: FilePath, what: str, suffixes: Sequence[str]) -> str:
+    """Return the suffix. Raise ValueError if it is not one of these."""
     if _is_stream(place):
         return ".csv"
     suffix = suffix_of(place)
@@ -358,16 +361,16 @@ def _check_size(name: str, rows: int) -> None:
         raise ValueError(f"{name} claims {rows} rows; the limit is {_MOST_ROWS}, pass a part of it or restore it")
 
 
-def _is_stream(place: Place) -> bool:
+def _is_stream(place: FilePath) -> bool:
     return place == "-"
 
 
-def _path(place: Place) -> Path:
+def _path(place: FilePath) -> Path:
     return Path(place).expanduser()
 
 
 def _reason(error: Exception) -> str:
-    """Say in one line what the system or Arrow says."""
+    """Return the message of the system or of Arrow in one line."""
     text = getattr(error, "strerror", None) or " ".join(str(error).split())
     return text if len(text) < 200 else f"{text[:200]}…"
 

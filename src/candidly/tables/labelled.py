@@ -1,11 +1,9 @@
-"""A user's table with candidates in one of its columns, or with votes in another table: features, sets, ids, labels.
+"""A user's table with a column of candidates, or with votes in another table: features, candidate sets, ids, labels.
 
-Here features stay as they are, text and gaps included; `candidly.data.read_table` makes a matrix of numbers.
+Features stay as they are, including text and missing values; `candidly.data.read_table` returns a matrix of numbers.
 """
 
-import difflib
-import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates import Candidates
+from candidly.candidates.values import as_text, integer_text, is_missing
 from candidly.candidates.votes import Votes, from_annotations
-from candidly.messages import warn
-from candidly.tables import class_columns as sets
-from candidly.tables import files
+from candidly.messages import option, warn
+from candidly.tables import class_columns, files
 from candidly.tables.class_columns import Names
-from candidly.tables.schema import Schema
+from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
 
-__all__ = ["Ballot", "Labelled", "read", "read_votes"]
-
-INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # what pandas calls an index without a name
-
-
-SHOWN = 20  # names in a message, at most
+__all__ = ["Labelled", "VoteColumns", "check_types", "column_texts", "name_of", "read_labelled", "read_votes"]
 
 
 @dataclass(frozen=True)
-class Ballot:
+class VoteColumns:
     """Which columns of a table hold votes: `task`, `worker` and `label`, or `task` and one column per annotator."""
 
     task: str | None = None
@@ -40,21 +33,23 @@ class Ballot:
 
     def __post_init__(self) -> None:
         if self.annotators is not None and (self.worker or self.label):
-            raise ValueError("--annotators is for wide tables, --worker and --label for long ones; leave one out")
+            raise ValueError("annotators is for wide tables, worker and label are for long ones; leave one out")
         if self.annotators is not None and self.task is None:
-            raise ValueError("--annotators needs --task, the column that names the rows; name it")
+            raise ValueError(f"annotators needs the column of task ids; name it with {option('task')}")
 
     @property
     def named(self) -> list[tuple[str, str]]:
-        """The columns that are read, the tasks' first, each after its option."""
-        others = [("--worker", self.worker or "worker"), ("--label", self.label or "label")]
+        """The columns that are read, each after its option. The tasks come first."""
+        task = (option("task"), self.task or "task")
         if self.annotators is not None:
-            others = [("--annotators", column) for column in self.annotators]
-        return [("--task", self.task or "task"), *others]
+            return [task, *((option("annotators"), column) for column in self.annotators)]
+        worker = (option("worker"), self.worker or "worker")
+        label = (option("label"), self.label or "label")
+        return [task, worker, label]
 
     @property
     def columns(self) -> list[str]:
-        """Their names alone."""
+        """The names of the columns that are read."""
         return [column for _, column in self.named]
 
 
@@ -71,15 +66,15 @@ class Labelled:
     candidates : Candidates
         Candidate sets, with names that are text.
     schema : Schema
-        What the other columns were; `drop` also lists what was left out unasked.
+        What the other columns were; `drop` also lists the index columns that were left out.
     id_column : pyarrow.ChunkedArray or None
-        The column of ids as it was.
+        The column of ids, unchanged.
     ids : list of str or None
         The ids as text.
     labels : list of str or None
-        True labels as text, None where they are not known; None if no column has them.
+        True labels as text, None where they are unknown; None if there is no column of labels.
     weights : ndarray, shape (n, C), or None
-        Shares of votes.
+        Fractions of the votes.
     """
 
     title: str
@@ -92,8 +87,8 @@ class Labelled:
     weights: NDArray[np.float64] | None = None
 
 
-def read(
-    source: files.Place,
+def read_labelled(
+    source: files.FilePath,
     schema: Schema,
     *,
     classes: Sequence[str] | None = None,
@@ -107,7 +102,7 @@ def read(
     schema : Schema
         Which column is what.
     classes : sequence of str, optional
-        All class names, in this order; then no other may occur. By default those that are found, sorted.
+        All class names, in this order; other names are refused. By default those that are found, sorted.
 
     Examples
     --------
@@ -115,40 +110,43 @@ def read(
     >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
     ...     _ = file.write("id,weight,candidates\na,4.5,cat|dog\nb,9,dog\n")
     ...     file.flush()
-    ...     rows = read(file.name, Schema("candidates", id="id"))
+    ...     rows = read_labelled(file.name, Schema("candidates", id="id"))
     >>> rows.ids, rows.features.column_names, rows.candidates.decode()
     (['a', 'b'], ['weight'], [('cat', 'dog'), ('dog',)])
     """
+    if schema.candidates is None:
+        raise ValueError(f"the schema names no column of candidates; name it with {OPTIONS['candidates']}")
     table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
     name = name_of(source)
-    features, schema = _choose(table, name, schema)
-    assert schema.candidates is not None, "the caller names the column"
-    found = sets.read_sets(table.column(schema.candidates), name, schema.candidates, Names(schema.separator, classes))
+    features, schema = choose_features(table, name, schema)
+    check_types(table.select(features), name)
+    found = class_columns.read_sets(table, name, str(schema.candidates), Names(schema.separator, classes))
     return _collect(table, name, features, schema, found)
 
 
 def read_votes(
-    votes: files.Place,
-    ballot: Ballot,
-    source: files.Place,
+    votes: files.FilePath,
+    columns: VoteColumns,
+    source: files.FilePath,
     schema: Schema,
     *,
     classes: Sequence[str] | None = None,
     min_votes: int = 1,
     min_share: float = 0.0,
 ) -> tuple[Labelled, Votes]:
-    """Read a table of votes and the table with the features of their tasks, in whose order rows come back.
+    """Read a table of votes and the table with the features of their tasks; rows are in the order of the features.
 
     Parameters
     ----------
     votes, source : path or "-"
         The two tables; "-" can be one of them.
-    ballot : Ballot
+    columns : VoteColumns
         Which column of the votes is what.
     schema : Schema
-        Which column of the features is what; the ids are the tasks, by default in a column of the same name.
+        Which column of the features is what. The ids are the tasks; by default their column has the same name as in
+        the votes.
     classes
-        As in `read`.
+        As in `read_labelled`.
     min_votes, min_share
         As in `candidly.candidates.from_annotations`.
 
@@ -162,22 +160,24 @@ def read_votes(
     UserWarning
         When rows of the features have no votes: they are left out.
     """
-    found = files.read(votes, delimiter=schema.delimiter, texts=ballot.columns)
-    schema = replace(schema, candidates=None, id=schema.id or ballot.columns[0])
+    found = files.read(votes, delimiter=schema.delimiter, texts=columns.columns)
+    schema = replace(schema, candidates=None, id=schema.id or columns.columns[0])
     table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
     name = name_of(source)
-    if ballot.annotators is not None:  # which are no features, should the two tables be one
-        there = [column for column in ballot.annotators if column in table.column_names and column not in schema.drop]
-        schema = replace(schema, drop=[*schema.drop, *there])
-    features, schema = _choose(table, name, schema)
-    counted = _count(found, name_of(votes), ballot, classes, min_votes, min_share)
-    rows, order = _match(table.column(schema.id), name, schema, [_text(task) for task in counted.tasks], name_of(votes))
+    if columns.annotators is not None:  # they are not features if both tables are the same file
+        present = [one for one in columns.annotators if one in table.column_names and one not in schema.drop]
+        schema = replace(schema, drop=[*schema.drop, *present])
+    features, schema = choose_features(table, name, schema)
+    check_types(table.select(features), name)
+    counted = _count(found, name_of(votes), columns, classes, min_votes, min_share)
+    tasks = [as_text(task).strip() for task in counted.tasks]
+    rows, order = _match(table.column(schema.id), name, schema, tasks, name_of(votes))
     candidates = Candidates(counted.candidates.matrix[order], tuple(map(str, counted.candidates.classes)))
     return _collect(table.take(rows), name, features, schema, candidates, counted.weights()[order]), counted
 
 
 def column_texts(column: Any) -> list[str | None]:
-    """Return the values of a column as text, whole numbers without a point, and None where one is missing.
+    """Return the values of a column as text, without surrounding blanks, and None where one is missing.
 
     Examples
     --------
@@ -185,15 +185,11 @@ def column_texts(column: Any) -> list[str | None]:
     >>> column_texts(pa.chunked_array([[7.0, None, 0.5]]))
     ['7', None, '0.5']
     """
-    return [None if value is None or value != value else _text(value) for value in column.to_pylist()]
+    return [None if is_missing(value) else as_text(value).strip() for value in column.to_pylist()]
 
 
-def _text(value: Hashable) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-
-
-def name_of(source: files.Place) -> str:
-    """Return what messages call a table.
+def name_of(source: files.FilePath) -> str:
+    """Return the name of a table in messages.
 
     Examples
     --------
@@ -203,157 +199,123 @@ def name_of(source: files.Place) -> str:
     return "standard input" if source == "-" else str(source)
 
 
-def _choose(table: Any, name: str, schema: Schema) -> tuple[list[str], Schema]:
-    """Check the schema; return the columns that are features, and the schema with what is left out unasked."""
-    columns = table.column_names
-    given = [
-        *((f"--{role}", column) for role, column in schema.named.items()),
-        *(("--drop", name) for name in schema.drop),
-    ]
-    for option, column in given:
-        check_column(table, name, column, option)
-    taken: dict[str, str] = {}
-    for option, column in given:
-        if column in taken:
-            raise ValueError(f"{taken[column]} and {option} both name the column {column!r}; take it out of one")
-        taken[column] = option
-    index = [column for column in columns if column not in taken and INDEX.fullmatch(column)]
-    features = [column for column in columns if column not in taken and column not in index]
-    if not features:
-        raise ValueError(f"{name} has no column of features beside {_list(columns)}; add one")
-    check_types(table.select(features), name)
-    suspects = [column for column in features if column.strip().casefold() in ("label", "labels", "true", "target")]
-    if suspects:
-        warn(f"{name}: {suspects[0]!r} is a feature; if it holds true labels, name it with --labels or --drop")
-    if index:
-        warn(f"{name}: left out {_list(index)}, which looks like the index of a data frame; rename it to keep it")
-    return features, replace(schema, drop=[*schema.drop, *index])
-
-
-def check_column(table: Any, name: str, column: str, option: str) -> None:
-    """Check that a table of this name has the column that an option names."""
-    columns = table.column_names
-    if column not in columns:
-        near = difflib.get_close_matches(column, columns, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"{name} has no column {column!r}{hint}; name another with {option}, out of {_list(columns)}")
-
-
-def check_types(table: Any, name: str) -> None:
-    """Check that a table of this name has no column of a type that is neither number, date nor text."""
+def check_types(table: Any, file: str) -> None:
+    """Check that every column of a table holds numbers, dates or text."""
     from pyarrow import types
 
     for field in table.schema:
         kind = field.type
         if types.is_nested(kind) or types.is_time(kind) or types.is_binary(kind) or types.is_large_binary(kind):
             raise ValueError(
-                f"{name}: column {field.name!r} has type {kind}; convert it to numbers or text, or drop it"
+                f"{file}: column {field.name!r} has type {kind}; convert it to numbers or text, or leave it out with "
+                f"{OPTIONS['drop']}"
             )
 
 
-def _list(columns: Iterable[str]) -> str:
-    (*names,) = map(repr, columns)
-    return ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
-
-
 def _count(
-    table: Any, name: str, ballot: Ballot, classes: Sequence[str] | None, min_votes: int, min_share: float
+    table: Any, file: str, columns: VoteColumns, classes: Sequence[str] | None, min_votes: int, min_share: float
 ) -> Votes:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for option, column in ballot.named:
-        check_column(table, name, column, option)
-    task, *others = ballot.columns
-    holders = others if ballot.annotators is not None else others[1:]
-    check_types(table.select(holders), name)
-    for column in holders:
-        place = table.column_names.index(column)
-        table = table.set_column(place, column, table.column(column).cast(pa.string()))
+    for given, column in columns.named:
+        check_column(table, file, column, given)
+    task, *others = columns.columns
+    label_columns = others if columns.annotators is not None else others[1:]
+    check_types(table.select(label_columns), file)
+    for column in label_columns:
+        position = table.column_names.index(column)
+        table = table.set_column(position, column, table.column(column).cast(pa.string()))
     if classes is None:
-        labels = pa.chunked_array([chunk for column in holders for chunk in table.column(column).chunks])
-        tasks = pc.count_distinct(table.column(task)).as_py()
-        sets.check_number(name, pc.count_distinct(labels).as_py(), tasks, f"does {holders[0]!r} hold labels")
+        labels = pa.chunked_array([chunk for column in label_columns for chunk in table.column(column).chunks])
+        num_tasks = pc.count_distinct(table.column(task)).as_py()
+        question = f"does {label_columns[0]!r} hold labels"
+        class_columns.check_number(file, pc.count_distinct(labels).as_py(), num_tasks, question)
     try:
-        columns = None if ballot.annotators is None else list(ballot.annotators)
         return from_annotations(
             table,
-            task=ballot.task,
-            worker=ballot.worker,
-            label=ballot.label,
-            columns=columns,
+            task=columns.task,
+            worker=columns.worker,
+            label=columns.label,
+            columns=None if columns.annotators is None else list(columns.annotators),
             classes=classes,
             min_votes=min_votes,
             min_share=min_share,
         )
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise ValueError(f"{file}: {error}") from error
 
 
 def _match(
-    column: Any, name: str, schema: Schema, tasks: list[str], votes: str
+    column: Any, file: str, schema: Schema, tasks: list[str], votes: str
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows that have votes, and the place of each among the tasks."""
-    ids = _read_ids(column, name, str(schema.id))
-    place = {task: j for j, task in enumerate(tasks)}
-    lacking = set(place) - set(ids)
+    """Return the rows that have votes, and the position of each among the tasks."""
+    ids = _read_ids(column, file, str(schema.id))
+    position = {task: j for j, task in enumerate(tasks)}
+    lacking = set(position) - set(ids)
     if lacking:
         first = next(task for task in tasks if task in lacking)
         raise ValueError(
-            f"{name} has no row for {len(lacking)} of {len(tasks)} tasks of {votes}, such as {first!r} in column "
-            f"{schema.id!r}; add them, or name the column with --id"
+            f"{file} has no row for {len(lacking)} of {len(tasks)} tasks of {votes}, such as {first!r} in column "
+            f"{schema.id!r}; add them, or name the column with {OPTIONS['id']}"
         )
-    rows = np.array([i for i, one in enumerate(ids) if one in place], np.intp)
+    rows = np.array([i for i, one in enumerate(ids) if one in position], np.intp)
     if len(rows) < len(ids):
-        first = next(one for one in ids if one not in place)
-        warn(f"{name}: left out {len(ids) - len(rows)} of {len(ids)} rows that have no votes, such as {first!r}")
-    return rows, np.array([place[ids[i]] for i in rows], np.intp)
+        first = next(one for one in ids if one not in position)
+        warn(f"{file}: left out {len(ids) - len(rows)} of {len(ids)} rows that have no votes, such as {first!r}")
+    return rows, np.array([position[ids[i]] for i in rows], np.intp)
 
 
 def _collect(
     table: Any,
-    name: str,
+    file: str,
     features: list[str],
     schema: Schema,
     candidates: Candidates,
     weights: NDArray[np.float64] | None = None,
 ) -> Labelled:
     wrong = next((one for one in candidates.classes if str(one).endswith("\0")), None)
-    if wrong is not None:  # arrays of text lose it
-        raise ValueError(f"{name}: the class {wrong!r} ends in a null character; rename it")
-    id_column = None if schema.id is None else table.column(schema.id)
-    ids = None if schema.id is None else _read_ids(id_column, name, schema.id)
-    labels = (
-        None if schema.labels is None else _read_labels(table.column(schema.labels), name, schema.labels, candidates)
-    )
-    title = Path(name).name
-    return Labelled(title, table.select(features), candidates, schema, id_column, ids, labels, weights)
+    if wrong is not None:  # NumPy drops null characters at the end of text
+        raise ValueError(f"{file}: the class {wrong!r} ends in a null character; rename it")
+    id_column = None
+    ids = None
+    if schema.id is not None:
+        id_column = table.column(schema.id)
+        ids = _read_ids(id_column, file, schema.id)
+    labels = None
+    if schema.labels is not None:
+        labels = _read_labels(table.column(schema.labels), file, schema.labels, candidates)
+    return Labelled(Path(file).name, table.select(features), candidates, schema, id_column, ids, labels, weights)
 
 
-def _read_ids(column: Any, name: str, id_: str) -> list[str]:
-    """Return the ids as text, all there and all different."""
+def _read_ids(column: Any, file: str, id_: str) -> list[str]:
+    """Return the ids as text. Raise ValueError if one is missing or repeated."""
     ids: list[str] = []
     known: dict[str, int] = {}
     for row, text in enumerate(column_texts(column)):
         if not text:
-            raise ValueError(f"{name}: row {row} has no id in column {id_!r}; fill it or drop the row")
+            raise ValueError(f"{file}: row {row} has no id in column {id_!r}; fill it or drop the row")
         if text in known:
             raise ValueError(
-                f"{name}: rows {known[text]} and {row} have the same id {text!r} in column {id_!r}; rename one"
+                f"{file}: rows {known[text]} and {row} have the same id {text!r} in column {id_!r}; rename one"
             )
         known[text] = row
         ids.append(text)
     return ids
 
 
-def _read_labels(column: Any, name: str, labels: str, candidates: Candidates) -> list[str | None]:
-    """Return the true labels; those that are no class cannot be scored."""
-    known, found = set(candidates.classes), column_texts(column)
-    texts = [text if text is None or text in known else text.removesuffix(".0") for text in found]
+def _read_labels(column: Any, file: str, labels: str, candidates: Candidates) -> list[str | None]:
+    """Return the true labels as text, and warn of those that are not classes: such rows cannot be scored."""
+    known = set(candidates.classes)
+    texts: list[str | None] = []
+    for text in column_texts(column):
+        if text and text not in known:
+            text = integer_text(text) or text  # 7.0 for the class 7
+        texts.append(text or None)
     strange = [row for row, text in enumerate(texts) if text and text not in known]
     if strange:
         warn(
-            f"{name}: {len(strange)} labels in column {labels!r} are no class, such as {texts[strange[0]]!r} in row "
+            f"{file}: {len(strange)} labels in column {labels!r} are not classes, such as {texts[strange[0]]!r} in row "
             f"{strange[0]}; these rows are not scored"
         )
-    return [text or None for text in texts]
+    return texts

@@ -1,17 +1,29 @@
-"""The schema of a user's table: which columns are what, and how its text is written."""
+"""The schema of a user's table: which columns are candidates, ids, true labels or features, and its separators."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from candidly.messages import did_you_mean, listed_names, option, warn
 from candidly.store.validation import list_of, optional, record, require, text
 
 _MOST_COLUMNS = 1_000_000
+_INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # how pandas calls an index without a name
+_LABELS = ("label", "labels", "true", "target")  # columns with these names probably hold true labels
+
+OPTIONS = {
+    "candidates": option("candidates"),
+    "id": option("id"),
+    "labels": option("labels", python="label"),
+    "drop": option("drop"),
+}
+"""How messages name the option behind each part of a schema."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Which columns of a table are what; those that are not named are features.
+    """Which columns of a table are what; columns that are not named are features.
 
     A model that was trained on a table keeps its schema, so that new rows are read the same way.
 
@@ -20,15 +32,15 @@ class Schema:
     candidates : str, optional
         The column of candidates: text such as ``cat|dog``, or lists.
     id : str, optional
-        The column that names the rows, all differently.
+        The column with a unique name for each row.
     labels : str, optional
         The column of true labels, where they are known; for evaluation only.
     drop : sequence of str
         Columns to leave out.
     separator : str
-        What stands between class names in a text.
+        The text between class names in a cell.
     delimiter : str, optional
-        What stands between the columns of CSV; left out, a comma, and a tab in `.tsv` files.
+        The character between the columns of CSV; by default a comma, and a tab in `.tsv` files.
 
     Examples
     --------
@@ -63,8 +75,92 @@ class Schema:
 
     @classmethod
     def from_json(cls, facts: Any) -> "Schema":
-        """Read what `to_json` returned, trusting nothing."""
+        """Read what `to_json` returned. Raise ValueError if it is damaged."""
         columns = dict.fromkeys(("candidates", "id", "labels", "delimiter"), optional(text))
         record({**columns, "drop": list_of(text, 0, _MOST_COLUMNS), "separator": text})(facts, "the schema")
         require(facts["separator"] != "", "the schema's separator", facts["separator"])
         return cls(**facts)
+
+
+def choose_features(table: Any, file: str, schema: Schema) -> tuple[list[str], Schema]:
+    """Return the columns of a table that are features.
+
+    Features are all columns that the schema does not name, except the index of a data frame.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    file : str
+        The name of the table in messages.
+    schema : Schema
+        What the user says about the columns.
+
+    Returns
+    -------
+    features : list of str
+    schema : Schema
+        The given one, with the index columns that were left out added to `drop`.
+
+    Raises
+    ------
+    ValueError
+        When a column is missing or named twice, or none is left for the features.
+
+    Warns
+    -----
+    UserWarning
+        When an index is left out, or when a feature has a name as true labels have.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> choose_features(pa.table({"a": [1], "tags": ["x"], "b": [2]}), "t.csv", Schema("tags", drop=["b"]))[0]
+    ['a']
+    """
+    columns = table.column_names
+    named = [*schema.named.items(), *(("drop", column) for column in schema.drop)]
+    for role, column in named:
+        check_column(table, file, column, OPTIONS[role])
+    taken: dict[str, str] = {}
+    for role, column in named:
+        if column in taken:
+            raise ValueError(f"{taken[column]} and {role} both name the column {column!r}; take it out of one")
+        taken[column] = role
+    noted = _pandas_index(table.schema)
+    free = [column for column in columns if column not in taken]
+    index = [column for column in free if column in noted or _INDEX.fullmatch(column)]
+    features = [column for column in free if column not in index]
+    if not features:
+        note = f", and {index[0]!r} looks like an index" if index else ""
+        raise ValueError(f"{file} has no column of features beside {listed_names(columns)}{note}; add or rename one")
+    suspect = next((column for column in features if column.strip().casefold() in _LABELS), None)
+    if suspect is not None:
+        warn(
+            f"{file}: {suspect!r} is a feature; if it holds true labels, name it with {OPTIONS['labels']} or leave it "
+            f"out with {OPTIONS['drop']}"
+        )
+    if index:
+        warn(
+            f"{file}: left out {listed_names(index)}, which looks like the index of a data frame; rename the column to "
+            f"keep it, or list it in {OPTIONS['drop']}"
+        )
+    return features, replace(schema, drop=[*schema.drop, *index])
+
+
+def check_column(table: Any, file: str, column: str, given: str) -> None:
+    """Check that a table has the column that an option names."""
+    columns = table.column_names
+    if column not in columns:
+        hint = did_you_mean(column, columns)
+        raise ValueError(
+            f"{file} has no column {column!r}{hint}; name another with {given}, out of {listed_names(columns)}"
+        )
+
+
+def _pandas_index(schema: Any) -> list[str]:
+    """Return the columns that pandas noted as the index when it wrote a Parquet or Arrow file."""
+    try:
+        noted = (schema.pandas_metadata or {}).get("index_columns", [])
+        return [name for name in noted if isinstance(name, str)]  # a range of numbers has no column
+    except (ValueError, AttributeError, TypeError):  # metadata of another program
+        return []
