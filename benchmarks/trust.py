@@ -150,9 +150,10 @@ _SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _above(p: Tensor, S: Tensor, scores: Tensor, alpha: float, finite: bool) -> Tensor:
-    """Keep what is at least the threshold of the calibration scores, or all candidates where none is."""
-    limit = conformal.threshold(scores.sort().values[None], torch.tensor([len(scores)]), torch.tensor([alpha]), finite)
-    kept = S & (p >= limit)
+    """Keep the candidates whose rank among the calibration scores, as a fraction, exceeds alpha; all where none does."""
+    ranks = conformal.ranks(scores.sort().values[None], p[None])[0].float()
+    m = len(scores)
+    kept = S & (((ranks + 1) / (m + 1) if finite else ranks / m) > alpha)
     return torch.where(kept.any(1, keepdim=True), kept, S)
 
 

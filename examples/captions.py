@@ -76,11 +76,11 @@ def main():
     for row in range(5):
         print(f"  {new_names[row]:12}{', '.join(learner.classes_[sets[row]])}")
 
-    findings = report.summarise(learner, "Faces in captions", y_true=names)
+    facts = report.summarise(learner, "Faces in captions", y_true=names)
     learner.save("captions-model")
     again = PartialLabelClassifier.load("captions-model")
     print("\nthe loaded model predicts the same:", np.array_equal(again.predict(new_X), learner.predict(new_X)))
-    report.write(findings, "captions.html")
+    report.write(facts, "captions.html")
     print("written: captions-model, captions.html")
 
 

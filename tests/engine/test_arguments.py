@@ -60,7 +60,7 @@ class Beside(nn.Module):
         ),
         ({"graph": "yes"}, "graph is 'yes'; use 'auto', 'on' or 'off'"),
         ({"every": 0}, "every is 0; it must be at least 1"),
-        ({"method": Valen(warmup=0)}, "warmup is 0; the graph needs at least one epoch"),
+        ({"method": Valen(warmup=0)}, "warmup is 0; it must be at least 1"),
     ],
 )
 def test_a_wrong_argument_is_refused_with_advice(options, message):

@@ -2,13 +2,11 @@
 
 from candidly.conformal.pvalues import (
     cross_p_values,
-    cumulative,
     p_values,
     ranks,
     remark_level,
     shares,
     smoothed_p_values,
-    threshold,
     with_ends,
 )
 from candidly.conformal.scores import aps, best, mean, off_candidate_mass, pooled, singletons, sort_scores, worst
@@ -30,7 +28,6 @@ __all__ = [
     "candidate_log_odds",
     "candidate_probabilities",
     "cross_p_values",
-    "cumulative",
     "fit_candidate_probabilities",
     "fit_temperature",
     "log",
@@ -44,7 +41,6 @@ __all__ = [
     "singletons",
     "smoothed_p_values",
     "sort_scores",
-    "threshold",
     "with_ends",
     "worst",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from candidly.engine.batches import Sweep
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
@@ -16,6 +16,7 @@ from candidly.engine.contract import Method
 from candidly.engine.description import describe
 from candidly.engine.device import find_device
 from candidly.engine.nets.build import Factory
+from candidly.engine.nets.resnet import Resnet9
 from candidly.engine.problem import Problem, as_tensor, check_finite
 from candidly.engine.recipe import Recipe
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
@@ -75,6 +76,27 @@ class Model:
         for name, value in self.method.state().items():
             setattr(method, name, value.to(place))
         return dataclasses.replace(self, method=method, problem=self.problem.to(place))
+
+    def without_rows(self) -> "Model":
+        """Return a copy without anything stored per training row, which predicts as if it had been saved and loaded.
+
+        `kept` is empty. The method's copy has its networks, settings and numbers, but no per-row state: Tensors of
+        shape (runs, rows, ...) and each run's row numbers are removed, and a `Problem` loses its rows.
+        """
+        method = copy.copy(self.method)
+        copied: dict[int, Any] = {}  # so that networks which share parts still do
+        for name, value in vars(self.method).items():
+            if isinstance(value, nn.Module):
+                net = copy.deepcopy(value, copied)
+                for module in net.modules():
+                    if isinstance(module, Resnet9):
+                        module.use_float32()
+                setattr(method, name, net)
+            elif isinstance(value, Problem):
+                setattr(method, name, value.without_rows())
+            elif _is_per_row(value, (self.problem.runs, self.kept.shape[1])):
+                delattr(method, name)
+        return dataclasses.replace(self, method=method, kept=self.kept[:, :0].clone())
 
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return all that makes up the model: tensors by name, and facts in JSON types."""
@@ -167,3 +189,14 @@ class Model:
     def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> "Model":
         """Read a model; `net` and `method` are needed when they were the user's own."""
         return cls.of_parts(*states.read(folder, stem="model"), net, method)
+
+
+def _is_per_row(value: Any, shape: tuple[int, int]) -> bool:
+    """Whether an attribute of a method is a Tensor of shape (runs, rows, ...), or has the row numbers of each run."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape[:2]) == shape
+    return (
+        isinstance(value, tuple)
+        and len(value) == shape[0]
+        and all(isinstance(rows, Tensor) and rows.dtype == torch.int64 and rows.ndim == 1 for rows in value)
+    )

@@ -123,6 +123,11 @@ class Resnet9(nn.Module):
         if half:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+    def use_float32(self) -> None:
+        """Compute in float32 from now on, like a network that was loaded from disk."""
+        self._dtype = None
+        self.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
     def embed(self, x: Tensor) -> Tensor:
         """Map images to the inputs of the head."""
         if self._dtype is not None:

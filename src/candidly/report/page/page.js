@@ -9,7 +9,7 @@
   const shown = document.getElementById("shown");
   const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
-  // Everything is read from the page once, so that sorting and filtering only compare.
+  // Read all cells once, so that sorting and filtering only compare.
   const rows = [...body.rows].map((row) => ({
     row,
     classes: new Set(row.dataset.classes.split(" ")),
@@ -20,7 +20,7 @@
       return cell.dataset.value === "" ? null : Number(cell.dataset.value);
     }),
   }));
-  const step = 100; // rows that are laid out at a time: more come when the last of them is near
+  const step = 100; // rows to lay out at a time; more are added when the last one is near
   const box = table.parentElement;
   let selected = rows;
   let column = -1;
@@ -29,7 +29,7 @@
   const compare = (a, b) => {
     const [x, y] = [a.keys[column], b.keys[column]];
     const [noX, noY] = [x === null || x === "", y === null || y === ""];
-    if (noX || noY) return noX - noY; // what is missing comes last in both directions
+    if (noX || noY) return noX - noY; // missing values come last in both directions
     return direction * (typeof x === "number" ? x - y : collator.compare(x, y));
   };
 

@@ -1,4 +1,4 @@
-"""Conformal functions against loops, their rules against the papers' wording, and their coverage."""
+"""P-values against loops, their rules against the papers' wording, and their coverage."""
 
 import math
 
@@ -8,126 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from candidly import conformal
-
-R, N, C = 3, 12, 5
-
-
-def above(scores, counts, p, alpha):
-    """Return the sets that `PartialLabelClassifier.predict_set` makes of p-values."""
-    return conformal.p_values(scores, counts, p) > alpha
-
-
-def data(seed=0, levels=None):
-    """Probabilities and non-empty sets; with `levels`, probabilities have that many values, so that they tie."""
-    generator = torch.Generator().manual_seed(seed)
-    p = torch.softmax(2 * torch.randn(R, N, C, generator=generator, dtype=torch.float64), -1)
-    if levels is not None:
-        p = (p * levels).round() / levels
-    S = torch.rand(R, N, C, generator=generator) < 0.4
-    S.scatter_(-1, torch.randint(C, (R, N, 1), generator=generator), True)
-    return p, S
-
-
-def calibration(sizes=(7, 12, 1), seed=1, levels=None):
-    """Sorted scores of runs with different numbers of them."""
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.rand(len(sizes), max(sizes), generator=generator, dtype=torch.float64)
-    if levels is not None:
-        scores = (scores * levels).round() / levels
-    valid = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
-    return conformal.sort_scores(scores, valid)
+from tests.conformal.cases import C, N, R, above, calibration, data, draws
+from tests.oracles.conformal import cumulative, threshold
 
 
 def at_most(scores, count, value):
     return sum(float(s) <= value for s in scores[:count])
-
-
-@pytest.mark.parametrize(("score", "loop"), [("best", max), ("worst", min), ("mean", lambda v: sum(v) / len(v))])
-def test_scores_equal_loops(score, loop):
-    p, S = data()
-    found = getattr(conformal, score)(p, S)
-    for run in range(R):
-        for row in range(N):
-            inside = [float(v) for v, s in zip(p[run, row], S[run, row], strict=True) if s]
-            assert float(found[run, row]) == pytest.approx(loop(inside), abs=1e-15)
-
-
-def test_scores_of_single_and_of_all_candidates_equal_loops():
-    p, S = data()
-    single, every = conformal.singletons(p, S), conformal.pooled(p, S)
-    assert every.shape == p.shape
-    assert 0 < single.isfinite().sum() < R * N
-    for run in range(R):
-        for row in range(N):
-            inside = [j for j in range(C) if S[run, row, j]]
-            wanted = float(p[run, row, inside[0]]) if len(inside) == 1 else math.inf
-            assert float(single[run, row]) == wanted
-            for j in range(C):
-                assert float(every[run, row, j]) == (float(p[run, row, j]) if j in inside else math.inf)
-
-
-def draws(seed=2):
-    return torch.rand(N, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def test_adaptive_scores_equal_the_papers_formula():
-    """1 - (the mass of what is more probable + u times the label's own), in loops; p has no ties."""
-    p, _ = data()
-    u = draws()
-    found = conformal.aps(p, u)
-    for run in range(R):
-        for row in range(N):
-            values = p[run, row].tolist()
-            for j, own in enumerate(values):
-                wanted = 1 - (sum(v for v in values if v > own) + float(u[row]) * own)
-                assert float(found[run, row, j]) == pytest.approx(wanted, abs=1e-12)
-
-
-def test_adaptive_scores_of_ties_count_their_mass_once():
-    p = torch.tensor([[0.125, 0.25, 0.25, 0.375, 0.0], [0.2, 0.2, 0.2, 0.2, 0.2], [0.0, 0.0, 1.0, 0.0, 0.0]])
-    found = conformal.aps(p.double(), torch.tensor([0.5, 0.25, 0.75]))
-    wanted = [[0.0625, 0.375, 0.375, 0.8125, 0.0], [0.75] * 5, [0.0, 0.0, 0.25, 0.0, 0.0]]
-    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64))
-
-
-def test_the_smallest_probabilities_keep_their_order():
-    """As 1 - (...) they would all be rounded to the same."""
-    p = torch.tensor([[1.0, 1e-9, 1e-10, 1e-12]])
-    found = conformal.aps(p, torch.zeros(1))[0]
-    assert (found.diff() < 0).all()
-
-
-@pytest.mark.parametrize("levels", [None, 4])
-def test_true_labels_have_uniform_adaptive_scores_whether_p_ties_or_not(levels):
-    """Where y is drawn from p itself; with u·p_j instead of the mass of the tie, means would be far from a half."""
-    generator = torch.Generator().manual_seed(0)
-    p = torch.softmax(torch.randn(20_000, C, generator=generator, dtype=torch.float64), -1)
-    if levels is not None:
-        p = torch.full_like(p, 1 / 8).scatter(1, torch.randint(C, (len(p), 1), generator=generator), 0.5)
-    y = torch.multinomial(p, 1, generator=generator)
-    u = torch.rand(len(p), generator=generator, dtype=torch.float64)
-    found = conformal.aps(p, u).gather(-1, y)[:, 0].sort().values
-    ideal = (torch.arange(len(p), dtype=torch.float64) + 0.5) / len(p)
-    assert float((found - ideal).abs().max()) < 1.95 / math.sqrt(len(p))  # Kolmogorov's distance at 0.1 %
-
-
-def test_scores_order():
-    p, S = data(levels=4)
-    best, mean, worst = conformal.best(p, S), conformal.mean(p, S), conformal.worst(p, S)
-    assert (worst <= mean + 1e-12).all()
-    assert (mean <= best + 1e-12).all()
-    single = S.sum(-1) == 1
-    assert single.any()
-    assert torch.equal(best[single], worst[single])
-    assert torch.equal(best[single], mean[single])
-
-
-def test_sort_scores_pads_what_is_not_valid():
-    scores = torch.tensor([[0.3, 0.9, 0.1], [0.5, 0.2, 0.4]])
-    valid = torch.tensor([[True, False, True], [True, True, True]])
-    found, counts = conformal.sort_scores(scores, valid)
-    assert torch.equal(found, torch.tensor([[0.1, 0.3, torch.inf], [0.2, 0.4, 0.5]]))
-    assert counts.tolist() == [2, 3]
 
 
 @pytest.mark.parametrize("levels", [None, 4])
@@ -142,7 +28,7 @@ def test_ranks_p_values_and_cumulative_equal_loops(levels):
                 count = at_most(scores[run], m, float(p[run, row, j]))
                 assert int(rank[run, row, j]) == count
                 assert float(conformal.p_values(scores, counts, p)[run, row, j]) == (1 + count) / (1 + m)
-                assert float(conformal.cumulative(scores, counts, p)[run, row, j]) == count / m
+                assert float(cumulative(scores, counts, p)[run, row, j]) == count / m
 
 
 @pytest.mark.parametrize("levels", [None, 4])
@@ -170,12 +56,12 @@ def test_padding_changes_nothing():
     scores, counts = calibration(levels=8)
     wide = torch.cat([scores, torch.full((R, 9), torch.inf, dtype=scores.dtype)], 1)
     alpha = torch.tensor([0.1, 0.5, 0.99], dtype=torch.float64)
-    for function in (conformal.p_values, conformal.cumulative):
+    for function in (conformal.p_values, cumulative):
         assert torch.equal(function(wide, counts, p), function(scores, counts, p))
     for finite in (True, False):
         for run, m in enumerate(counts.tolist()):
-            alone = conformal.threshold(scores[run : run + 1, :m], counts[run : run + 1], alpha[run : run + 1], finite)
-            assert torch.equal(alone[0], conformal.threshold(wide, counts, alpha, finite)[run])
+            alone = threshold(scores[run : run + 1, :m], counts[run : run + 1], alpha[run : run + 1], finite)
+            assert torch.equal(alone[0], threshold(wide, counts, alpha, finite)[run])
 
 
 def test_works_on_any_number_of_axes():
@@ -202,10 +88,10 @@ def test_cumulative_rule_is_the_supremum_threshold(alpha, ties):
         [scores.masked_fill(scores.isinf(), 0.5), torch.linspace(0, 1, 21, dtype=torch.float64).expand(R, -1)], 1
     )
     p = torch.cat([p, p - 1e-12, p + 1e-12], 1)
-    t = conformal.threshold(scores, counts, torch.full((R,), alpha, dtype=torch.float64), finite=False)
+    t = threshold(scores, counts, torch.full((R,), alpha, dtype=torch.float64), finite=False)
     for run, m in enumerate(counts.tolist()):
         assert float(t[run]) == float(scores[run, math.floor(alpha * m)])
-    assert torch.equal(conformal.cumulative(scores, counts, p) > alpha, p >= t[:, None])
+    assert torch.equal(cumulative(scores, counts, p) > alpha, p >= t[:, None])
 
 
 @pytest.mark.parametrize("alpha", LEVELS)
@@ -217,7 +103,7 @@ def test_finite_rule_is_its_threshold(alpha, ties):
         [scores.masked_fill(scores.isinf(), 0.5), torch.linspace(0, 1, 21, dtype=torch.float64).expand(R, -1)], 1
     )
     p = torch.cat([p, p - 1e-12, p + 1e-12, torch.zeros(R, 1, dtype=torch.float64)], 1)
-    t = conformal.threshold(scores, counts, torch.full((R,), alpha, dtype=torch.float64))
+    t = threshold(scores, counts, torch.full((R,), alpha, dtype=torch.float64))
     for run, m in enumerate(counts.tolist()):
         order = math.floor(alpha * (m + 1))
         assert float(t[run]) == (float(scores[run, order - 1]) if order else -math.inf)
@@ -233,10 +119,10 @@ def test_threshold_says_what_the_rule_does_at_decimal_levels(finite, dtype):
     wrong = []
     for m in (9, 19, 49, 50, 89, 99, 100, 179, 200):
         scores, counts = torch.arange(1, m + 1).to(dtype)[None] / 1024, torch.tensor([m])
-        rule = conformal.p_values if finite else conformal.cumulative
+        rule = conformal.p_values if finite else cumulative
         for percent in range(1, 100):
             alpha = torch.tensor([percent / 100], dtype=dtype)
-            t = conformal.threshold(scores, counts, alpha, finite)
+            t = threshold(scores, counts, alpha, finite)
             if not torch.equal(rule(scores, counts, scores) > alpha, scores >= t):
                 wrong.append((m, percent / 100))
     assert wrong == []
@@ -245,11 +131,11 @@ def test_threshold_says_what_the_rule_does_at_decimal_levels(finite, dtype):
 def test_threshold_beyond_the_scores():
     scores, counts = calibration((4, 4, 4))
     one = torch.ones(R, dtype=torch.float64)
-    assert (conformal.threshold(scores, counts, one, finite=False) == torch.inf).all()
-    assert (conformal.threshold(scores, counts, one, finite=True) == torch.inf).all()
-    assert (conformal.threshold(scores, counts, 7 * one, finite=True) == torch.inf).all()
-    assert (conformal.threshold(scores, counts, -one, finite=True) == -torch.inf).all()
-    assert (conformal.threshold(scores, counts, -one, finite=False) == -torch.inf).all()
+    assert (threshold(scores, counts, one, finite=False) == torch.inf).all()
+    assert (threshold(scores, counts, one, finite=True) == torch.inf).all()
+    assert (threshold(scores, counts, 7 * one, finite=True) == torch.inf).all()
+    assert (threshold(scores, counts, -one, finite=True) == -torch.inf).all()
+    assert (threshold(scores, counts, -one, finite=False) == -torch.inf).all()
 
 
 grid = st.integers(0, 8).map(lambda k: k / 8)
@@ -273,42 +159,6 @@ def test_p_value_properties(scores, p, random):
     for s in scores:  # one more calibration row moves a p-value towards whether it conforms
         more = conformal.p_values(torch.tensor([sorted([*scores, s])]), counts + 1, torch.tensor([p]))[0]
         assert torch.equal(more >= found, (torch.tensor(p) >= s) | (found == 1))
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.permutations(range(C)), st.permutations(range(N)), st.sampled_from(["best", "worst", "mean"]))
-def test_permutations_commute(classes, rows, score):
-    p, S = data(levels=8)
-    function = getattr(conformal, score)
-    assert torch.equal(function(p[..., classes], S[..., classes]), function(p, S))
-    assert torch.equal(function(p[:, rows], S[:, rows]), function(p, S)[:, rows])
-    mass = conformal.off_candidate_mass(p[:, rows][..., classes], S[:, rows][..., classes])
-    assert torch.equal(mass, conformal.off_candidate_mass(p, S)[:, rows])
-    scores, counts = calibration(levels=8)
-    sets = above(scores, counts, p, 0.3)
-    assert torch.equal(above(scores, counts, p[:, rows][..., classes], 0.3), sets[:, rows][..., classes])
-
-
-few = st.lists(st.integers(0, 6), min_size=C, max_size=C).filter(any)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(few, min_size=2, max_size=6), st.permutations(range(C)), st.randoms())
-def test_adaptive_scores_follow_rows_and_classes(weights, classes, random):
-    p = torch.tensor(weights, dtype=torch.float64)
-    p = p / p.sum(1, keepdim=True)
-    u = torch.tensor([random.randrange(8) / 8 for _ in weights], dtype=torch.float64)
-    found = conformal.aps(p, u)
-    assert torch.equal(conformal.aps(p[:, classes], u), found[:, classes])
-    rows = random.sample(range(len(p)), len(p))
-    assert torch.equal(conformal.aps(p[rows], u[rows]), found[rows])
-    assert torch.equal(conformal.aps(p[:1], u[:1]), found[:1])  # nor do other rows matter
-    assert (found > -1e-12).all()
-    assert (found < 1 + 1e-12).all()
-    for one, score in zip(p, found, strict=True):  # a more probable label conforms at least as well
-        assert (score[one.argsort()].diff() > -1e-12).all()
-        for value in one.unique():
-            assert len(score[one == value].unique()) == 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -421,19 +271,9 @@ def test_pooled_candidates_cover_by_their_number(adaptive):
 
 def test_supremum_rule_covers_less_than_its_level():
     """m = 20 and α = .05: the threshold is the 2nd smallest of 20 scores, which covers 19/21 = .905, not .95."""
-    found = coverage(None, conformal.cumulative, 0.05, runs=8000, m=20)
+    found = coverage(None, cumulative, 0.05, runs=8000, m=20)
     assert found == pytest.approx(19 / 21, abs=three_errors(19 / 21, 8000))
     assert found < 0.95 - three_errors(0.95, 8000)
-
-
-def test_off_candidate_mass_equals_loops():
-    p, S = data()
-    found = conformal.off_candidate_mass(p, S)
-    for run in range(R):
-        for row in range(N):
-            outside = sum(float(v) for v, s in zip(p[run, row], S[run, row], strict=True) if not s)
-            assert float(found[run, row]) == pytest.approx(outside, abs=1e-15)
-    assert (conformal.off_candidate_mass(p, torch.ones_like(S)) == 0).all()
 
 
 def test_remark_level():
@@ -453,5 +293,5 @@ def test_remark_level():
 def test_nothing_is_kept_out_below_a_level_of_zero():
     p, _ = data()
     scores, counts = calibration()
-    assert (conformal.cumulative(scores, counts, p) > -0.01).all()
+    assert (cumulative(scores, counts, p) > -0.01).all()
     assert (conformal.p_values(scores, counts, p) > 0).all()

@@ -1,12 +1,10 @@
-"""Cleaners: what they may never do, whom they calibrate on, and slow literal twins."""
+"""The conformal cleaner: properties, literal twins, losses, calibration rows and options."""
 
 import copy
 import dataclasses
 import itertools
 import json
 import math
-import warnings
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -14,112 +12,18 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
 from candidly.bench import Spec
 from candidly.bench.run import Run, execute
-from candidly.cleaning import Cleaner, Clsp, Conformal, Oracle, Random
+from candidly.cleaning import Conformal
 from candidly.data import Dataset
-from candidly.engine.nets.neighbours import nearest
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import Training
 from candidly.methods import Proden
+from tests.cleaning.cases import EPOCHS, RUNS, B, FakeBatch, visit, visit_or_assume, world, worlds
 from tests.contracts.cases import blobs, equal, train
 from tests.contracts.test_graph_safety import Capturable
-
-N, B, RUNS, EPOCHS = 24, 8, 2, 4
-
-
-class FakeBatch:
-    """What a cleaner may use of a batch."""
-
-    def __init__(self, problem, rows, noise=None):
-        self.rows, self.uniforms, self.drawn = rows, noise, 0
-        self.S = self.take(problem.sets)
-
-    def take(self, state):
-        return torch.stack([one[rows] for one, rows in zip(state, self.rows, strict=True)])
-
-    def noise(self, k):
-        self.drawn += k
-        return self.uniforms[..., self.drawn - k : self.drawn]
-
-
-def dyadic(generator, *shape):
-    """Probabilities in multiples of 1/64: sums of them are exact in whatever order."""
-    cuts = generator.integers(0, 65, (*shape[:-1], shape[-1] - 1))
-    cuts = np.sort(np.concatenate([np.zeros((*shape[:-1], 1)), cuts, np.full((*shape[:-1], 1), 64)], -1), -1)
-    return torch.from_numpy(np.diff(cuts) / 64)
-
-
-def random_sets(generator, *shape):
-    S = torch.from_numpy(generator.random(shape) < 0.5)
-    chosen = torch.from_numpy(generator.integers(0, shape[-1], (*shape[:-1], 1)))
-    return S.scatter_(-1, chosen, True)
-
-
-def world(seed, classes):
-    """Random sets, probabilities, batches and a method's own supports for a few epochs."""
-    generator = np.random.default_rng(seed)
-    S = random_sets(generator, N, classes)
-    S[: N // 2] = F.one_hot(torch.from_numpy(generator.integers(0, classes, N // 2)), classes).bool()
-    rows = (torch.arange(N), torch.arange(N // 4, N))
-    problem = Problem(torch.from_numpy(generator.normal(size=(N, 2))), S, rows, (seed, seed + 1))
-    tables = dyadic(generator, EPOCHS, RUNS, N, classes)
-    batches = torch.from_numpy(np.stack([generator.permutation(N)[:B] for _ in range(EPOCHS * RUNS)]))
-    within = random_sets(generator, EPOCHS, RUNS, B, classes)
-    return problem, tables, dyadic(generator, EPOCHS, RUNS, B, classes), batches.view(EPOCHS, RUNS, B), within
-
-
-def visit(cleaner, problem, tables, p, rows, within):
-    """Set a cleaner up, calibrate it every epoch and let it clean one batch per epoch."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # levels that can never prune are part of the space
-        cleaner.setup(problem)
-    kept, allowed = [], []
-    for epoch in range(EPOCHS):
-
-        def predict(chosen, table=tables[epoch]):
-            return table if chosen is None else torch.stack([t[c] for t, c in zip(table, chosen, strict=True)])
-
-        cleaner.calibrate(predict, epoch)
-        batch = FakeBatch(problem, rows[epoch])
-        inside = batch.S & within[epoch]
-        allowed.append(torch.where(inside.any(-1, keepdim=True), inside, batch.S))
-        kept.append(cleaner.keep(p[epoch], allowed[-1], batch))
-    return torch.stack(kept), torch.stack(allowed)
-
-
-@st.composite
-def conformals(draw):
-    options = {
-        "rule": draw(st.sampled_from(["revocable", "permanent"])),
-        "level": draw(st.sampled_from(["off_candidate_mass", "fixed", "remark"])),
-        "alpha": draw(st.sampled_from([None, 0.0, 0.05, 0.25, 0.5, 0.9])),
-        "score": draw(st.sampled_from(["best", "worst", "mean", "singletons"])),
-        "calibration": draw(st.sampled_from(["reuse", "holdout", "auto"])),
-        "warmup": draw(st.integers(0, 2)),
-        "finite": draw(st.booleans()),
-        "slack": draw(st.sampled_from([0.0, 0.125])),
-        "dkw": draw(st.booleans()),
-        "stop": draw(st.sampled_from([0.02, 0.2, 1.0])),
-    }
-    revocable = options["rule"] == "revocable"
-    per_batch = revocable and options["level"] == "off_candidate_mass" and draw(st.booleans())
-    return Conformal(**options, per_batch=per_batch, shrink=revocable and draw(st.booleans()))
-
-
-worlds = {"cleaner": conformals(), "seed": st.integers(0, 2**20), "classes": st.integers(2, 5)}
-
-
-def visit_or_assume(cleaner, *arguments):
-    try:
-        return visit(cleaner, *arguments)
-    except ValueError as error:  # a holdout without a single-candidate row
-        assert cleaner.score == "singletons"
-        assert "single candidate" in str(error)  # noqa: PT017
-        assume(False)
 
 
 @given(**worlds)
@@ -481,7 +385,7 @@ def test_accounting_changes_nothing_of_the_revocable_rule(cleaner, monkeypatch):
 
     found = results()
     assert equal(found, results(stop=0.001))
-    monkeypatch.setattr(Conformal, "_account", lambda self, p: None)
+    monkeypatch.setattr(Conformal, "_estimate_revocable", lambda self, p: None)
     assert equal(found, results())
 
 
@@ -707,7 +611,7 @@ def test_held_out_rows_never_train(cleaner):
         ({"per_batch": True, "level": "remark"}, "per_batch needs rule='revocable'"),
         ({"delta": 0.0}, "delta"),
         ({"delta": 2.5}, "delta"),
-        ({"stop": 0.0}, "stop is 0.0; give a share of lost labels above 0, or 1 to never stop"),
+        ({"stop": 0.0}, "stop is 0.0; give a fraction of lost labels above 0, or 1 to never stop"),
         ({"stop": 1.1}, "stop is 1.1"),
         ({"stop": math.nan}, "stop is nan"),
         ({"stop": True}, "stop is True"),
@@ -717,12 +621,6 @@ def test_held_out_rows_never_train(cleaner):
 def test_options_of_conformal_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         Conformal(**options)
-
-
-@pytest.mark.parametrize("options", [{"k": 0}, {"tau": -0.1}, {"tau": 1.5}, {"tau": math.nan}])
-def test_options_of_clsp_are_checked(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        Clsp(**options).setup(Problem.of(*blobs(20, seed=0)[:2]))
 
 
 def test_a_remark_that_can_never_prune_warns():
@@ -750,217 +648,3 @@ def test_the_shortest_run_decides_about_warnings():
     problem = Problem.of(X, S, rows=[np.arange(300), np.arange(20)], seeds=(0, 1))
     with pytest.warns(UserWarning, match="10 calibration rows are too few"):
         Conformal(level="fixed").setup(problem)
-
-
-# CLSP.
-
-
-def slow_prune(S, neighbours, tau):
-    """Candidate label set pruning, word by word."""
-    pruned = []
-    for row, others in zip(S, neighbours, strict=True):
-        votes = [sum(1 - S[v][j] for v in others) if row[j] else 0 for j in range(len(row))]
-        g = math.ceil(tau * (sum(row) - 1))
-        limit = sorted(votes, reverse=True)[g]
-        pruned.append([bool(row[j]) and votes[j] <= limit for j in range(len(row))])
-    return pruned
-
-
-def neighbourhood(seed, classes, k):
-    generator = np.random.default_rng(seed)
-    S = random_sets(generator, N, classes)
-    neighbours = [generator.permutation([v for v in range(N) if v != i])[:k] for i in range(N)]
-    return S, torch.from_numpy(np.stack(neighbours))
-
-
-neighbourhoods = {"seed": st.integers(0, 2**20), "classes": st.integers(2, 12), "k": st.integers(1, 9)}
-strengths = st.integers(0, 20).map(lambda twentieths: Fraction(twentieths, 20))
-
-
-@given(**neighbourhoods, tau=strengths)
-@settings(max_examples=80)
-def test_clsp_equals_its_literal_twin(seed, classes, k, tau):
-    S, neighbours = neighbourhood(seed, classes, k)
-    pruned = Clsp(tau=float(tau)).prune(S, neighbours)
-    assert pruned.tolist() == slow_prune(S.int().tolist(), neighbours.tolist(), tau)
-    removed = (S & ~pruned).sum(-1)
-    assert not (pruned & ~S).any()
-    assert pruned.any(-1).all()
-    assert all(int(gone) <= math.ceil(tau * (int(size) - 1)) for gone, size in zip(removed, S.sum(-1), strict=True))
-
-
-@given(**neighbourhoods, tau=strengths)
-@settings(max_examples=40)
-def test_clsp_commutes_with_permutations(seed, classes, k, tau):
-    S, neighbours = neighbourhood(seed, classes, k)
-    generator, clsp = np.random.default_rng(seed), Clsp(tau=float(tau))
-    pruned = clsp.prune(S, neighbours)
-    columns = torch.from_numpy(generator.permutation(classes))
-    assert torch.equal(clsp.prune(S[:, columns], neighbours), pruned[:, columns])
-    order = torch.from_numpy(generator.permutation(N))
-    assert torch.equal(clsp.prune(S[order], order.argsort()[neighbours[order]]), pruned[order])
-
-
-def test_clsp_by_hand():
-    S = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0]]).bool()
-    votes = torch.tensor([[1, 2, 3]] * 4)  # of row 0: class 0 none, class 1 two, class 2 two
-    assert Clsp(tau=0.5).prune(S, votes)[0].tolist() == [True, True, True]  # one may go, but two tie
-    assert Clsp(tau=1.0).prune(S, votes)[0].tolist() == [True, False, False]
-    assert Clsp(tau=1.0).prune(S, votes)[3].tolist() == [True, False, False]
-    assert torch.equal(Clsp(tau=0.0).prune(S, votes), S)
-    S[1, 1] = True  # class 1 now has one vote against it, class 2 two
-    assert Clsp(tau=0.5).prune(S, votes)[0].tolist() == [True, True, False]
-
-
-def test_clsp_looks_among_a_runs_own_rows_by_angle():
-    X, S, _ = blobs(40, seed=0)
-    rows = [np.arange(40), np.arange(8, 40)]
-    problem = Problem.of(X, S, rows=rows, seeds=(0, 1))
-    clsp = Clsp(k=4, tau=1.0)
-    trained = clsp.setup(problem)
-    assert torch.equal(problem.S, torch.from_numpy(S))
-    assert trained.S.shape == (2, 40, 4)
-    unit = F.normalize(problem.X, dim=-1)
-    for run, own in enumerate(problem.rows):
-        expected = clsp.prune(problem.S[own], nearest(unit[own], 4))
-        assert torch.equal(trained.S[run, own], expected)
-    assert torch.equal(trained.S[1, :8], problem.S[:8])  # rows it does not train on
-    assert not torch.equal(trained.S[0], problem.S)
-    longer = Problem.of(X * np.linspace(1, 9, 40)[:, None], S, rows=rows, seeds=(0, 1))
-    assert torch.equal(clsp.setup(longer).S, trained.S)
-
-
-def test_clsp_sees_a_scaling_that_was_given_but_no_standardisation():
-    """The one says what the data are, the other is each run's own."""
-    S = blobs(40, seed=0)[1]
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 5), dtype=np.uint8)
-    numbers = pixels.astype(np.float32)
-    clsp = Clsp(k=4, tau=1.0)
-    raw = clsp.setup(Problem.of(numbers, S, seeds=(0, 1))).S
-    centred = clsp.setup(Problem.of((numbers - 120) / 64, S, seeds=(0, 1))).S  # exact in float32
-    assert not torch.equal(raw, centred)
-    for stored in (pixels, numbers):
-        given = Problem.of(stored, S, seeds=(0, 1), shift=120, scale=1 / 64)
-        assert torch.equal(clsp.setup(given).S, centred)
-        assert torch.equal(clsp.setup(Problem.of(stored, S, seeds=(0, 1))).S, raw)
-        assert torch.equal(clsp.setup(Problem.of(stored, S, seeds=(0, 1), standardise=True)).S, raw)
-
-
-def test_clsp_reads_given_features():
-    X, S, _ = blobs(40, seed=0)
-    problem = Problem.of(np.zeros_like(X), S)
-    assert torch.equal(Clsp(features=X).setup(problem).S, Clsp().setup(Problem.of(X, S)).S)
-    stored = Problem.of(np.zeros_like(X, dtype=np.uint8), S)
-    assert torch.equal(Clsp(features=X).setup(stored).S, Clsp().setup(Problem.of(X, S)).S)
-    with pytest.raises(ValueError, match="features has 39 rows but the problem has 40"):
-        Clsp(features=X[:39]).setup(problem)
-
-
-# The two controls.
-
-
-@given(**worlds)
-@settings(max_examples=60)
-def test_random_removes_as_many_labels_per_row_as_the_cleaner_it_imitates(cleaner, seed, classes):
-    problem, tables, p, rows, within = world(seed, classes)
-    imitated = copy.copy(cleaner)
-    kept, allowed = visit_or_assume(imitated, problem, tables, p, rows, within)
-    noise = torch.rand(EPOCHS, RUNS, B, classes, generator=torch.Generator().manual_seed(seed))
-    control = Random(cleaner)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        control.setup(problem)
-    assert control.noise == classes
-    for epoch in range(EPOCHS):
-
-        def predict(chosen, table=tables[epoch]):
-            return table if chosen is None else torch.stack([t[c] for t, c in zip(table, chosen, strict=True)])
-
-        control.calibrate(predict, epoch)
-        found = control.keep(p[epoch], allowed[epoch], FakeBatch(problem, rows[epoch], noise[epoch]))
-        assert torch.equal(found.sum(-1), kept[epoch].sum(-1))
-        assert not (found & ~allowed[epoch]).any()
-    facts = imitated.facts()
-    assert all(torch.equal(value, facts[name]) for name, value in control.facts().items())
-    assert control.state().keys() == imitated.state().keys()
-
-
-class Half(Cleaner):
-    """Keeps the first two classes."""
-
-    def keep(self, p, S, batch):
-        return S & torch.tensor([True, True, False, False, False])
-
-
-def test_random_chooses_evenly():
-    n = 6000
-    S = torch.ones(n, 5, dtype=torch.bool)
-    S[:, 4] = False
-    problem = Problem(torch.zeros(n, 1), S, (torch.arange(n),), (0,))
-    noise = torch.rand(1, n, 5, generator=torch.Generator().manual_seed(0))
-    control = Random(Half())
-    control.setup(problem)
-    kept = control.keep(torch.full((1, n, 5), 0.2), S[None], FakeBatch(problem, torch.arange(n)[None], noise))[0]
-    pairs = (kept.long() * 2 ** torch.arange(5)).sum(-1).bincount(minlength=32)
-    assert (pairs > 0).sum() == math.comb(4, 2)
-    chances = pairs[pairs > 0] / n
-    assert (chances - 1 / 6).abs().max() < 4 * math.sqrt(1 / 6 * 5 / 6 / n)
-
-
-def test_random_imitates_a_cleaner_that_prunes_before_training():
-    X, S, _ = blobs(40, seed=0)
-    problem = Problem.of(X, S, rows=[np.arange(40), np.arange(8, 40)], seeds=(0, 1))
-    clsp = Clsp(k=4, tau=1.0)
-    expected, found = clsp.setup(problem).S, Random(clsp).setup(problem).S
-    assert torch.equal(found.sum(-1), expected.sum(-1))
-    assert not (found & ~problem.sets).any()
-    assert not torch.equal(found, expected)
-    assert torch.equal(Random(clsp).setup(problem).S, found)
-
-
-class Noisy(Cleaner):
-    """Keeps one random candidate; how much noise that takes is known at setup."""
-
-    def setup(self, problem):
-        self.noise = problem.num_classes
-        return problem
-
-    def keep(self, p, S, batch):
-        best = batch.noise(S.shape[-1]).masked_fill(~S, -1).argmax(-1, keepdim=True)
-        return torch.zeros_like(S).scatter_(-1, best, True)
-
-
-def test_random_asks_for_the_noise_of_both():
-    X, S, _ = blobs(40, seed=0)
-    training = Training(Problem.of(X, S), Proden(), Random(Noisy()), Recipe(epochs=1), "linear")
-    assert training.cleaner.noise == 8
-    training.begin_epoch()
-    training.advance(capture=False)
-    assert (training.batch.take(training.batch.kept).sum(-1) == 1).all()
-
-
-def test_oracle_keeps_the_true_label_wherever_it_is_allowed():
-    generator = np.random.default_rng(0)
-    S, y = random_sets(generator, N, 4), torch.from_numpy(generator.integers(0, 4, N))
-    problem = Problem(torch.zeros(N, 1), S, (torch.arange(N), torch.arange(4, N)), (0, 1))
-    oracle = Oracle(y.numpy())
-    assert oracle.setup(problem) is problem
-    rows = torch.from_numpy(np.stack([generator.permutation(N)[:B] for _ in range(2)]))
-    batch = FakeBatch(problem, rows)
-    kept = oracle.keep(torch.full((2, B, 4), 0.25), batch.S, batch)
-    true = F.one_hot(y[rows], 4).bool()
-    inside = (batch.S & true).any(-1)
-    assert inside.any()
-    assert not inside.all()
-    assert torch.equal(kept[inside], true[inside])
-    assert torch.equal(kept[~inside], batch.S[~inside])
-    with pytest.raises(ValueError, match=r"y has shape \(3,\) but X has 24 rows"):
-        Oracle([0, 1, 2]).setup(problem)
-
-
-def test_the_identity_cleaner():
-    problem = Problem.of(*blobs(10, seed=0)[:2])
-    cleaner = Cleaner()
-    assert cleaner.setup(problem) is problem
-    assert cleaner.keep(None, problem.S, None) is problem.S
-    assert cleaner.facts() == cleaner.state() == {}

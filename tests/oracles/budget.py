@@ -1,42 +1,9 @@
-"""Slow literal twins of the rule that cleans candidate sets and of its audit, row by row and label by label.
-
-Log-probabilities are lists of rows, candidate sets are sets of class numbers. With the library they share no code.
-"""
+"""Literal twin of the risk budget."""
 
 import math
 from collections.abc import Sequence
 
-Rows = Sequence[Sequence[float]]
-Sets = Sequence[set[int]]
-Matrix = list[list[float]]
-Interval = tuple[float, float, float]
-
-
-def softmax(z: Sequence[float], T: float, inside: set[int] | None = None) -> list[float]:
-    """Return the probabilities of a row's classes, or of those `inside` and 0 for the others."""
-    classes = range(len(z)) if inside is None else sorted(inside)
-    highest = max(z[j] / T for j in classes)
-    powers = [math.exp(z[j] / T - highest) if j in classes else 0.0 for j in range(len(z))]
-    return [power / math.fsum(powers) for power in powers]
-
-
-def candidate_probabilities(z: Rows, S: Sets, T: float) -> Matrix:
-    return [softmax(row, T, inside) for row, inside in zip(z, S, strict=True)]
-
-
-def likelihood(z: Rows, S: Sets, T: float) -> float:
-    """Return the mean logarithm of the probability that the true label is a candidate."""
-    total = []
-    for row, inside in zip(z, S, strict=True):
-        powers = [math.exp((value - max(row)) / T) for value in row]
-        total.append(math.log(math.fsum(powers[j] for j in inside)) - math.log(math.fsum(powers)))
-    return math.fsum(total) / len(total)
-
-
-def fit_temperature(z: Rows, S: Sets, points: int = 4000) -> float:
-    """Return the best of a dense grid, equally spaced in the logarithm, from 1 to 10."""
-    grid = [10 ** (k / (points - 1)) for k in range(points)]
-    return max(grid, key=lambda T: likelihood(z, S, T))
+from tests.oracles.temperature import Interval, Rows, Sets, candidate_probabilities, softmax
 
 
 def expected_error(z: Rows, S: Sets, T: float) -> float:
@@ -138,30 +105,3 @@ def lost(z: Rows, S: Sets, kept: Sets, temperatures: Sequence[float], slack: flo
         max((1 - slack) * low - deviation(low), 0.0),
         min((1 + slack) * high + deviation(high), 1.0),
     )
-
-
-def estimate_missing(z: Rows, S: Sets, normal: float) -> Interval:
-    """Return the share of the best of all mixtures, and the range of those that are not significantly worse."""
-    C, best = len(z[0]), {}
-    for T in [10 ** (k / 24) for k in range(25)]:
-        p = [softmax(row, T) for row in z]
-        inside = [math.fsum(row[j] for j in candidates) for row, candidates in zip(p, S, strict=True)]
-        for hundredth in range(51):
-            share = hundredth / 100
-            mixture = [(1 - share) * i + share * len(c) / C for i, c in zip(inside, S, strict=True)]
-            fit = math.fsum(math.log(max(value, 1e-300)) for value in mixture)
-            best[share] = max(fit, best.get(share, -math.inf))
-    highest = max(best.values())
-    alike = [share for share, fit in best.items() if fit >= highest - 1e-6]
-    within = [share for share, fit in best.items() if fit >= highest - normal**2 / 2]
-    return min(alike), min(within), max(within)
-
-
-def truth(S: Sets, kept: Sets, y: Sequence[int]) -> tuple[float | None, float | None]:
-    """Return the share of true labels, and that of wrong candidates, that went; -1 is no label."""
-    rows = [i for i in range(len(S)) if y[i] in S[i]]
-    if not rows:
-        return None, None
-    wrong = [(i, j) for i in rows for j in S[i] if j != y[i]]
-    gone = sum(j not in kept[i] for i, j in wrong)
-    return sum(y[i] not in kept[i] for i in rows) / len(rows), gone / max(len(wrong), 1)
