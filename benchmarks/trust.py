@@ -150,7 +150,7 @@ _SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _above(p: Tensor, S: Tensor, scores: Tensor, alpha: float, finite: bool) -> Tensor:
-    """Keep the candidates whose rank among the calibration scores, as a fraction, exceeds alpha; all where none does."""
+    """Keep the candidates whose rank among the calibration scores, as a fraction, exceeds alpha; all if none does."""
     ranks = conformal.ranks(scores.sort().values[None], p[None])[0].float()
     m = len(scores)
     kept = S & (((ranks + 1) / (m + 1) if finite else ranks / m) > alpha)

@@ -74,7 +74,7 @@ def test_a_frozen_layer_may_lie_beside_the_head():
 
 
 def test_dropout_trains_with_a_warning():
-    with pytest.warns(UserWarning, match="not repeatable to the bit"):
+    with pytest.warns(UserWarning, match="not reproducible to the bit"):
         model = train(Cc(), net=lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Dropout(0.5)))
     assert model.predict(problem().X).isfinite().all()
 

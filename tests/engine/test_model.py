@@ -317,13 +317,13 @@ def test_damaged_files(tmp_path):
         Model.load(tmp_path)
     tensors.write_bytes(data)
     index.write_text(good[:-10])
-    with pytest.raises(ValueError, match="no JSON file"):
+    with pytest.raises(ValueError, match="not a JSON file"):
         Model.load(tmp_path)
     index.write_text(json.dumps(json.loads(good) | {"format": 99}))
     with pytest.raises(ValueError, match="format version 99"):
         Model.load(tmp_path)
     index.write_text(json.dumps(json.loads(good) | {"tensors": "../elsewhere.safetensors"}))
-    with pytest.raises(ValueError, match="no tensor file beside it"):
+    with pytest.raises(ValueError, match="not a tensor file next to it"):
         Model.load(tmp_path)
     index.write_text(good)
     assert Model.load(tmp_path).predict(torch.zeros(2, D)).shape == (2, 2, C)

@@ -381,7 +381,7 @@ def test_weights_change_what_is_learned():
     [
         (np.ones((3, 3)), r"weights has shape \(3, 3\), but there are 3 rows and 2 classes"),
         (np.ones(3), r"weights has shape \(3,\)"),
-        ([[1, 1], [1, -1], [1, 1]], r"weights has -1.0 in row 1, column 1; give finite numbers of at least 0"),
+        ([[1, 1], [1, -1], [1, 1]], r"weights has -1.0 in row 1, column 1; give finite, non-negative numbers"),
         ([[1, 1], [1, 1], [np.nan, 1]], "weights has nan in row 2, column 0"),
         ([["a", "b"]] * 3, "weights has dtype"),
     ],

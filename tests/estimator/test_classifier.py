@@ -490,7 +490,7 @@ def test_abstaining_leaves_fewer_errors():
 
 def test_a_risk_that_cannot_be_reached_leaves_no_prediction():
     classifier = cheap(max_epochs=2, cleaner=None).fit(X, ~np.eye(3, dtype=bool)[Y])  # nothing is ever sure
-    with pytest.warns(UserWarning, match="so that none is; allow more"):
+    with pytest.warns(UserWarning, match="use a larger max_risk"):
         assert all(name is None for name in classifier.predict(X, max_risk=0.001))
     none = cheap(folds=1, validation_fraction=0.0, max_epochs=2).fit(X, S)
     with pytest.raises(ValueError, match="no rows were held out to estimate errors on"):

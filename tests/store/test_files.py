@@ -16,7 +16,7 @@ from tests.store.cases import OLD, assert_holds, listing
 def test_json_without_end(content, tmp_path):
     states.write(tmp_path, *OLD)
     (tmp_path / "state.json").write_bytes(content)
-    with pytest.raises(ValueError, match="is no JSON file"):
+    with pytest.raises(ValueError, match="is not a JSON file"):
         states.read(tmp_path)
 
 
@@ -28,11 +28,13 @@ def test_too_much_json(tmp_path, monkeypatch):
     assert_holds(tmp_path, OLD)
     before = listing(tmp_path)
     for write in (states.write, states.write_folder):
-        with pytest.raises(ValueError, match=r"facts are \d+ bytes of JSON, 200 at most; make long lists tensors"):
+        with pytest.raises(
+            ValueError, match=r"facts are \d+ bytes of JSON, more than the limit of 200; save long lists as tensors"
+        ):
             write(tmp_path, OLD[0], {"classes": list(range(100))}, stem="state")
     assert listing(tmp_path) == before
     (tmp_path / "state.json").write_bytes(b" " * 201)
-    with pytest.raises(ValueError, match="has 201 bytes, 200 at most are read"):
+    with pytest.raises(ValueError, match="has 201 bytes, more than the limit of 200"):
         states.read(tmp_path)
 
 

@@ -236,23 +236,23 @@ def test_matching_hash_of_something_else(tmp_path):
     states.write(tmp_path, *OLD)
     tensor_file(tmp_path).write_bytes(b"hello")
     edit_index(tmp_path, sha256=hashlib.sha256(b"hello").hexdigest())
-    with pytest.raises(ValueError, match="is no safetensors file"):
+    with pytest.raises(ValueError, match="is not a safetensors file"):
         states.read(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "format version 2, known is 1"),
+        ({"format": 2}, "format version 2, but this candidly reads 1"),
         ({"format": None}, "format version None"),
         ({"sha256": "0" * 64}, "truncated or was changed"),
         ({"sha256": 3}, "lacks"),
         ({"facts": None}, "lacks"),
-        ({"tensors": "../state-0123456789abcdef.safetensors"}, "no tensor file beside it"),
-        ({"tensors": "sub/state-0123456789abcdef.safetensors"}, "no tensor file beside it"),
-        ({"tensors": "sub\\state-0123456789abcdef.safetensors"}, "no tensor file beside it"),
-        ({"tensors": "/etc/passwd"}, "no tensor file beside it"),
-        ({"tensors": ".."}, "no tensor file beside it"),
+        ({"tensors": "../state-0123456789abcdef.safetensors"}, "not a tensor file next to it"),
+        ({"tensors": "sub/state-0123456789abcdef.safetensors"}, "not a tensor file next to it"),
+        ({"tensors": "sub\\state-0123456789abcdef.safetensors"}, "not a tensor file next to it"),
+        ({"tensors": "/etc/passwd"}, "not a tensor file next to it"),
+        ({"tensors": ".."}, "not a tensor file next to it"),
     ],
 )
 def test_tampered_index(tmp_path, changes, message):
@@ -267,7 +267,7 @@ def test_tampered_index(tmp_path, changes, message):
 def test_unreadable_index(tmp_path, content):
     states.write(tmp_path, *OLD)
     (tmp_path / "state.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"state\.json (is no JSON file|has format version None)"):
+    with pytest.raises(ValueError, match=r"state\.json (is not a JSON file|has format version None)"):
         states.read(tmp_path)
 
 
@@ -317,7 +317,7 @@ def test_what_others_wrote_is_not_replaced(foreign, ours, tmp_path):
     (folder / foreign).write_bytes(b"precious")
     before = listing(tmp_path)
     with pytest.raises(
-        ValueError, match=rf"mine holds '{foreign}', which would be lost; choose a new or an empty folder"
+        ValueError, match=rf"mine holds '{foreign}', which would be deleted; choose a new or an empty folder"
     ):
         states.write_folder(folder, *NEW)
     assert listing(tmp_path) == before
@@ -327,7 +327,7 @@ def test_a_folder_within_or_a_file_instead(tmp_path):
     states.write_folder(tmp_path / "mine", *OLD)
     (tmp_path / "mine" / "model-0123456789abcdef.safetensors").mkdir()
     before = listing(tmp_path)
-    with pytest.raises(ValueError, match="which would be lost"):
+    with pytest.raises(ValueError, match="which would be deleted"):
         states.write_folder(tmp_path / "mine", *NEW)
     with pytest.raises(ValueError, match="is a file; choose another name"):
         states.write_folder(tmp_path / "mine" / "model.json", *NEW)
@@ -423,7 +423,7 @@ def test_forged_tensors(header, body, length, tmp_path):
     """With the right sha256: one line, and no memory for what the header claims."""
     states.write(tmp_path, *OLD)
     forge(tmp_path, header, body, length)
-    with pytest.raises(ValueError, match="is no safetensors file that torch can read") as caught:
+    with pytest.raises(ValueError, match="is not a safetensors file that torch can read") as caught:
         states.read(tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -18,8 +18,8 @@ ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 """Levels that are audited by default."""
 
 ASSUMPTIONS = (
-    "These are estimates without a guarantee. They assume that the true label is a candidate, and that wrong candidates "
-    "depend on the features no more than in the synthetic sets that the rule was tested on."
+    "These are estimates without a guarantee. They assume that the true label is a candidate, and that wrong "
+    "candidates depend on the features no more than in the synthetic sets that the rule was tested on."
 )
 """What all estimates of an audit assume."""
 
@@ -77,7 +77,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two classes, by number, that cannot be told apart; `rows` is the estimated number of their rows that have both."""
+    """Two classes, by number, that cannot be told apart; `rows` is the estimated number of their rows with both."""
 
     numbers: tuple[int, int]
     rows: float
@@ -296,8 +296,8 @@ def _words(budget: Budget, S: Tensor, missing: Estimate, classes: Sequence[Doubt
     ambiguous = int((S.sum(-1) > 1).sum())
     words = [
         f"{ambiguous} of {len(S)} rows have several candidates. Only these can lose one; fractions are of all rows.",
-        f"The most likely candidate is wrong in about {budget.error:.1%} of the rows, if wrong candidates do not depend "
-        "on the features.",
+        f"The most likely candidate is wrong in about {budget.error:.1%} of the rows, if wrong candidates do not "
+        "depend on the features.",
     ]
     if budget.cautious > budget.temperature:
         words.append(

@@ -184,8 +184,8 @@ def _error(gaps: list[Tensor], temperature: float) -> float:
 def excess_membership(log_p: Tensor, S: Tensor, temperature: float, low: float = UNLIKELY_FRACTION) -> float:
     """Return the number of candidates per row, among likely classes, that chance does not explain.
 
-    Let t be a row's most likely candidate and k any other class. If wrong candidates do not depend on the features given
-    the true label, then k is a candidate with a probability d_tk that does not depend on how likely k is. d_tk is
+    Let t be a row's most likely candidate and k any other class. If wrong candidates do not depend on the features
+    given the true label, then k is a candidate with a probability d_tk that does not depend on how likely k is. d_tk is
     estimated where k is too unlikely to be true: on the fraction `low` of the pairs (row, k) with the smallest
     ``p_k / (p_k + Σ_{j∈S, j≠k} p_j)``, a quantity that does not depend on whether k is a candidate. The measure is
 
@@ -293,7 +293,7 @@ def find_inseparable(q: Tensor, S: Tensor, alone: float = SEPARATE_FRACTION) -> 
 
 
 def count_together(q: Tensor, S: Tensor) -> Tensor:
-    """Return, for all pairs of classes, the sum of q of the first over the rows where the second is a candidate, (C, C)."""
+    """Return, for each pair of classes, the sum of q of the first over the rows that have the second, (C, C)."""
     total = torch.zeros(S.shape[1], S.shape[1], dtype=torch.float64, device=S.device)
     for part, s in conformal.blocks(q, S):
         total.addmm_(part.double().T, s.double())

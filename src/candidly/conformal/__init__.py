@@ -1,4 +1,4 @@
-"""Conformal prediction on held-out scores, as pure tensor functions."""
+"""Conformal prediction from held-out scores: scores, p-values, temperatures, and the calibration that holds them."""
 
 from candidly.conformal.pvalues import (
     cross_p_values,

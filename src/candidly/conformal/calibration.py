@@ -1,6 +1,6 @@
-"""What held-out rows say about probabilities: their conformity scores, fold by fold, and the p-values they give.
+"""Calibration on held-out rows: conformity scores by fold, the p-values they give, and estimated error rates.
 
-They also say how often predictions are wrong, as far as candidates can tell.
+Error rates are estimated from candidates alone.
 """
 
 import hashlib
@@ -19,7 +19,8 @@ from candidly import conformal, metrics
 Kind = Literal["split", "cv+", "averaged"]
 Score = Literal["lac", "aps"]
 Candidate = Literal["best", "mean", "pooled", "worst", "singletons"]
-KINDS, SCORES = get_args(Kind), get_args(Score)
+KINDS = get_args(Kind)
+SCORES = get_args(Score)
 CANDIDATES = {
     "best": conformal.best,
     "mean": conformal.mean,
@@ -27,7 +28,9 @@ CANDIDATES = {
     "worst": conformal.worst,
     "singletons": conformal.singletons,
 }
-MOST_LEVELS = 100  # of an audit or evaluation, fewer
+MOST_LEVELS = 100
+"""An audit or evaluation must have fewer levels than this."""
+
 _MOST_POINTS = 200  # of a risk curve
 _DAMAGED = "the scores of held-out rows are missing or damaged; save the model again"
 
@@ -65,7 +68,7 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Scores of held-out rows by networks that did not train on them.
+    """Scores of held-out rows, by networks that were not trained on them.
 
     Attributes
     ----------
@@ -73,12 +76,12 @@ class Calibration:
         The scores of each fold's rows, ascending, padded with +inf, by score and candidate, such as "lac.best". There
         is one per row, with "pooled" one per candidate, and with "singletons" one per row that has a single candidate.
     counts : Tensor of int, shape (K,)
-        How many rows each fold holds out.
+        Number of held-out rows of each fold.
     risk : Tensor, shape (3, T)
-        Confidence, share of the held-out rows that have at least that, and their estimated share of errors; in this
-        order, the confidence falling.
+        Confidence, in decreasing order; fraction of held-out rows with at least that confidence; and their estimated
+        error rate.
     seed : int
-        Decides `uniforms`.
+        Seed of `uniforms`.
 
     Examples
     --------
@@ -104,9 +107,9 @@ class Calibration:
         seed: int = 0,
         temperature: float = 1.0,
     ) -> "Calibration":
-        """Score rows X with probabilities p (N, C), of which those of fold -1 are left out.
+        """Return the calibration of rows X with probabilities p (N, C) and folds (N,); rows of fold -1 are left out.
 
-        The `temperature` is that of `row_errors`.
+        `temperature` is that of `row_errors`.
         """
         conformities = {"lac": p, "aps": conformal.aps(p, uniforms(X, seed)[:, 0])}
         found = {
@@ -125,7 +128,7 @@ class Calibration:
             scores, p = scores[:1], p[:1]
         elif rule.kind == "averaged":
             p = p.mean(0, keepdim=True).expand_as(p)
-        p = p.float()  # as the scores are: a row that equals one of theirs ties with it
+        p = p.float()  # like the scores: a row that equals a calibration row ties with it
         counts = _count(scores)
         u = uniforms(X, self.seed) if rule.smooth or rule.score == "aps" else torch.zeros(len(X), 2)
         conformity = p if rule.score == "lac" else conformal.aps(p, u[:, 0])
@@ -134,12 +137,12 @@ class Calibration:
         return conformal.cross_p_values(scores, counts, conformity)
 
     def count(self, rule: Rule) -> int:
-        """Return with how many scores a rule compares."""
+        """Return the number of scores that a rule compares with."""
         scores = self.scores[rule.scores]
         return int(_count(scores[:1] if rule.kind == "split" else scores).sum())
 
     def check(self, rule: Rule) -> None:
-        """Refuse a rule that has no scores to compare with."""
+        """Raise ValueError for a rule that has no scores to compare with."""
         self._check_rows("calibrate on")
         if not self.count(rule):
             raise ValueError(
@@ -148,7 +151,7 @@ class Calibration:
             )
 
     def check_level(self, alpha: float, rule: Rule) -> None:
-        """Warn of a level at which nothing can be left out."""
+        """Warn if a level is so small that every prediction set holds all classes."""
         number = self.count(rule)
         if not rule.smooth and 1 / (number + 1) >= alpha:
             what = {"pooled": "candidates of held-out rows", "singletons": "held-out rows with one candidate"}
@@ -159,15 +162,15 @@ class Calibration:
             )
 
     def threshold(self, max_risk: float) -> float:
-        """Return the lowest confidence down to which the estimated share of errors is at most so much, or +inf."""
+        """Return the lowest confidence above which the estimated error rate is at most `max_risk`, or +inf."""
         self._check_rows("estimate errors on")
         threshold, _, risk = self.risk
         low = threshold[risk <= max_risk]
         if len(low):
             return float(low[-1])
         warnings.warn(
-            f"max_risk is {max_risk}, but the estimated share of errors is {risk.min():.3g} or more whichever rows are "
-            "accepted, so that none is; allow more",
+            f"max_risk is {max_risk}, but the estimated error rate is at least {risk.min():.3g} at any confidence, so "
+            "no row is predicted; use a larger max_risk",
             stacklevel=3,
         )
         return float("inf")
@@ -185,7 +188,7 @@ class Calibration:
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor]) -> "Calibration":
-        """Read what `tensors` returned, trusting nothing."""
+        """Return a calibration from what `tensors` returned; raise ValueError if it is damaged."""
         found = {name.removeprefix("calibration."): value for name, value in tensors.items()}
         names = {f"{score}.{name}" for score in SCORES for name in CANDIDATES}
         if found.keys() != names | {"counts", "risk", "seed"}:
@@ -198,7 +201,7 @@ class Calibration:
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse a level, or another share, that does not lie between 0 and 1.
+    """Raise ValueError unless a level, or another fraction, lies between 0 and 1.
 
     Examples
     --------
@@ -212,7 +215,7 @@ def check_share(name: str, value: Any) -> None:
 
 
 def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
-    """Return levels as rising numbers, each once, or refuse them.
+    """Return levels in increasing order, without duplicates; raise ValueError if one is invalid.
 
     Examples
     --------
@@ -228,9 +231,9 @@ def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
 
 
 def uniforms(X: NDArray[Any], seed: int) -> Tensor:
-    """Draw two numbers on [0, 1) for each row, (n, 2), which its content and the seed decide.
+    """Return two numbers on [0, 1) for each row, (n, 2), computed from its content and the seed.
 
-    So a row gets the same ones wherever it stands and whatever stands beside it.
+    So a row gets the same numbers in any order and together with any other rows.
 
     Examples
     --------
@@ -238,7 +241,7 @@ def uniforms(X: NDArray[Any], seed: int) -> Tensor:
     >>> bool((u[0] == u[2]).all()), bool((u[0] == u[1]).any())
     (True, False)
     """
-    plain = X + 0.0 if X.dtype.kind == "f" else X  # there are two zeros
+    plain = X + 0.0 if X.dtype.kind == "f" else X  # -0.0 becomes 0.0
     key = int(seed).to_bytes(8, "little", signed=True)
     rows = np.ascontiguousarray(plain)
     digests = b"".join(hashlib.blake2b(row.data, digest_size=16, key=key).digest() for row in rows)
@@ -247,11 +250,11 @@ def uniforms(X: NDArray[Any], seed: int) -> Tensor:
 
 
 def row_errors(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
-    """Estimate how probably the most probable class of each row is wrong, (N,), from candidates alone.
+    """Return the estimated probability that the most probable class of each row is wrong, (N,), from candidates alone.
 
-    It is 1 where that class is no candidate, else 1 − q of it, q the probability among the candidates at a temperature
-    (`candidly.conformal.candidate_probabilities`). At 1 the mean is 1 − `candidly.metrics.approximated_accuracy`, which
-    networks that are too sure make too low.
+    It is 1 if that class is not a candidate, and otherwise 1 − q of it, with q the probability among the candidates at
+    a temperature (`candidly.conformal.candidate_probabilities`). At temperature 1 the mean is
+    1 − `candidly.metrics.approximated_accuracy`, which is too low for overconfident networks.
 
     Examples
     --------
@@ -265,22 +268,22 @@ def row_errors(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def risk_curve(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return confidence, coverage and estimated risk of held-out rows at a few points, (3, T), in float64."""
+    """Return confidence, coverage and estimated error rate of held-out rows at up to 200 points, (3, T), in float64."""
     points = torch.stack(metrics.risk_coverage(p.amax(-1).double(), row_errors(p.double(), S, temperature)))
     m = points.shape[1]
     return points[:, torch.linspace(0, m - 1, min(m, _MOST_POINTS)).round().long()].unique_consecutive(dim=1)
 
 
 def _is_curve(risk: Tensor) -> bool:
-    """Whether this is a risk curve."""
+    """Return whether this is a risk curve."""
     if risk.dtype != torch.float64 or risk.ndim != 2 or len(risk) != 3 or risk.shape[1] > _MOST_POINTS:
         return False
     falls, rises = (risk[0].diff() <= 0).all(), (risk[1].diff() >= 0).all()
-    return bool(falls & rises & ((risk >= 0) & (risk <= 1.001)).all())  # a probability may be rounded up
+    return bool(falls & rises & ((risk >= 0) & (risk <= 1.001)).all())  # rounding may exceed 1
 
 
 def _fit(candidate: str, scores: Tensor, counts: Tensor) -> bool:
-    """Whether these are scores of so many rows."""
+    """Return whether these are sorted scores of `counts` rows."""
     types = scores.dtype == torch.float32 and counts.dtype == torch.int64
     if not types or scores.ndim != 2 or counts.ndim != 1 or not len(scores) == len(counts) > 0:
         return False
@@ -291,7 +294,7 @@ def _fit(candidate: str, scores: Tensor, counts: Tensor) -> bool:
 
 
 def _count(scores: Tensor) -> Tensor:
-    """Return how many scores each fold has before the padding, (K,), without looking at them all."""
+    """Return the number of scores of each fold before the padding, (K,), by bisection."""
     return torch.searchsorted(scores, scores.new_full((len(scores), 1), torch.inf))[:, 0]
 
 

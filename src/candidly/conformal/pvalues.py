@@ -26,15 +26,15 @@ def p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
 
 
 def cross_p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
-    """Return cross-conformal p-values of new rows, ``(1 + Σ_k #{v∈k : s_v ≤ p_kij}) / (1 + Σ_k m_k)``, (n, C) in float64.
+    """Return cross-conformal p-values, ``(1 + Σ_k #{v∈k : s_v ≤ p_kij}) / (1 + Σ_k m_k)``, (n, C) in float64.
 
     Fold k's networks were not trained on the fold's rows. They give the fold's scores and the probabilities p_k of new
     rows (p is (K, n, C)). With one fold these are `p_values`, with the same guarantee. With more, keeping the labels
     above α covers with probability at least 1 − 2α − 2(K − 1)/(m + K) for m rows in total, and about 1 − α in practice:
-    each fold's p-value is a p-value, and twice a mean of p-values is one as well (V. Vovk, *Cross-conformal predictors*, Annals of Mathematics and
-    Artificial Intelligence 74, 2015; V. Vovk and R. Wang, *Combining p-values via averaging*, Biometrika 107, 2020;
-    the same sets are CV+ in R. F. Barber et al., *Predictive inference with the jackknife+*, Annals of Statistics 49,
-    2021).
+    each fold's p-value is a p-value, and twice a mean of p-values is one as well (V. Vovk, *Cross-conformal
+    predictors*, Annals of Mathematics and Artificial Intelligence 74, 2015; V. Vovk and R. Wang, *Combining p-values
+    via averaging*, Biometrika 107, 2020; the same sets are CV+ in R. F. Barber et al., *Predictive inference with the
+    jackknife+*, Annals of Statistics 49, 2021).
 
     Examples
     --------
@@ -46,7 +46,7 @@ def cross_p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
 
 
 def smoothed_p_values(scores: Tensor, counts: Tensor, p: Tensor, u: Tensor) -> Tensor:
-    """Return smoothed p-values, ``(#{v : s_v < p_ij} + u·(1 + #{v : s_v = p_ij})) / (m + 1)``, summed over folds, (n, C).
+    """Return ``(#{v : s_v < p_ij} + u·(1 + #{v : s_v = p_ij})) / (m + 1)``, smoothed p-values over all folds, (n, C).
 
     In float64, like `cross_p_values`, from which they differ by the scores that tie with p_ij. With one fold and u
     independent of all scores, the p-value of a true label is uniform on (0, 1), so keeping the labels above α covers
@@ -75,8 +75,8 @@ def shares(m: int, counts: Tensor, dtype: torch.dtype, finite: bool = True) -> T
     """Return the p-values of ranks 0 … m, (R, m + 1), by the arithmetic of `p_values`.
 
     Unless `finite`, they are ``rank / m``, the empirical distribution function F̂ of the scores. ``F̂(p) > α`` is
-    equivalent to ``p ≥ t`` with t = sup{t : F̂(t) ≤ α}, the threshold of UAI's Algorithm 1: t is the (⌊αm⌋+1)-th smallest
-    score. That rule has no finite-sample guarantee: with m = 20 and α = .05 it covers .905.
+    equivalent to ``p ≥ t`` with t = sup{t : F̂(t) ≤ α}, the threshold of UAI's Algorithm 1: t is the (⌊αm⌋+1)-th
+    smallest score. That rule has no finite-sample guarantee: with m = 20 and α = .05 it covers .905.
     """
     rank = torch.arange(m + 1, device=counts.device, dtype=dtype)
     total = counts.to(dtype)[:, None]
@@ -84,15 +84,16 @@ def shares(m: int, counts: Tensor, dtype: torch.dtype, finite: bool = True) -> T
 
 
 def with_ends(scores: Tensor) -> Tensor:
-    """Return the scores with -inf before and +inf after them: entry k is the smallest p that is kept if ranks 0 … k−1 are not."""
+    """Return the scores between -inf and +inf: entry k is the smallest p that is kept if k ranks are not."""
     ends = torch.full_like(scores[:, :1], torch.inf)
     return torch.cat([-ends, scores, ends], -1)
 
 
 def remark_level(alpha: float, error: Tensor, m: Tensor, delta: float = 0.05, dkw: bool = True) -> Tensor:
-    """Return the level of UAI's Remark, ``α'' = α − error − sqrt(log(2/δ_4) / (2m))``; keep all labels if it is not positive.
+    """Return the level of UAI's Remark, ``α'' = α − error − sqrt(log(2/δ_4) / (2m))``.
 
-    The last term is the Dvoretzky-Kiefer-Wolfowitz bound on the calibration rows, omitted unless `dkw`.
+    If it is not positive, all labels are kept. The last term is the Dvoretzky-Kiefer-Wolfowitz bound on the calibration
+    rows, omitted unless `dkw`.
     """
     return alpha - error - (math.log(2 / delta) / (2 * m)).sqrt() * float(dkw)
 

@@ -104,7 +104,7 @@ class Batch:
         return self._noise.index_select(1, self.tick).squeeze(1)[..., start : self._drawn]
 
     def candidates(self, p: Tensor, within: Tensor | None = None) -> Tensor:
-        """Return what the cleaner keeps, and record it; where true labels are known, record the most probable label, too."""
+        """Return and record what the cleaner keeps; if true labels are known, also record the most probable label."""
         p = p.detach()
         kept = self._cleaner.keep(p, self.S if within is None else within, self)
         self.put(self.kept, kept)

@@ -107,7 +107,7 @@ class Training:
             self.counters += 1
 
     def advance(self, capture: bool) -> None:
-        """Take a step by replaying the phase's graph. Without one, run the step, and capture it after `_EAGER_STEPS`."""
+        """Take a step by replaying the phase's graph; without one, run it, and capture it after `_EAGER_STEPS`."""
         phase = self.method.phase(self.epoch)
         captured = self.graphs.get(phase)
         if captured is not None:

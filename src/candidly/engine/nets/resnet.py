@@ -26,7 +26,7 @@ def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
 
 
 def _recast(source: Tensor, outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:
-    """Return a convolution's weight in another dtype and channels_last memory, cut or padded to (outputs, inputs, ...)."""
+    """Return a convolution's weight in another dtype, cut or padded to (outputs, inputs, ...), channels_last."""
     if source.shape[:2] == (outputs, inputs):
         return source.to(dtype, memory_format=torch.channels_last)
     if usable(source):
