@@ -1,39 +1,49 @@
-# Everything starts from Python (3.11 or newer) and make; the rest is installed into .venv at the versions in constraints.txt.
+# Needs only Python (3.11 or newer) and make; the rest is installed into .venv at the versions in constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test lint format coverage docs build clean
 
-help: ## show this list
+help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
-demo: $(VENV)/.installed ## install what the library needs, then run the demo
+demo: $(VENV)/.installed ## install the library and run the demo
 	$(BIN)/candidly demo
 
-test: lint ## install the development tools too, then check style, types and behaviour
+test: lint ## install the development tools, check style and types, and run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-lint: $(VENV)/.installed-dev ## check style and types only
+lint: $(VENV)/.installed-dev ## check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+format: $(VENV)/.installed-dev ## format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+coverage: $(VENV)/.installed-dev ## run all tests and print how much of the code they run
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term
+
 docs: $(VENV)/.installed-docs ## build the documentation site into site/; a dead link is an error
 	$(BIN)/zensical build --clean --strict
 
-clean: ## remove the environment, builds and caches; results under runs/ stay
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+build: $(VENV)/.installed-dev ## build the wheel and the source archive into dist/
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build
+
+clean: ## remove the environment, builds and caches, but not the results under runs/
+	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache site
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "candidly needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
-# pip first: --group needs pip 25.1, older than many Pythons bring. The environment is order-only because its time stamp
-# is the base interpreter's.
+# pip is upgraded first: --group needs pip 25.1, and many Pythons come with an older one. The environment is an
+# order-only prerequisite because its time stamp is that of the base interpreter.
 $(VENV)/.pip: constraints.txt | $(BIN)/python
 	$(INSTALL) --upgrade pip
 	@touch $@

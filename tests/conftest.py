@@ -1,4 +1,4 @@
-"""Settings of the whole suite: one thread, so that bits repeat, and the same examples in every run."""
+"""Settings of the whole suite: one thread, so that bits repeat, the same examples in every run, and markers."""
 
 import os
 import warnings
@@ -11,6 +11,15 @@ from hypothesis import settings
 torch.set_num_threads(1)
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what needs published files, and skip what needs a GPU where there is none."""
+    for item in items:
+        if "real_files" in item.fixturenames:
+            item.add_marker(pytest.mark.data)
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 @pytest.fixture

@@ -404,7 +404,7 @@ def test_jobs_give_the_same_predictions(swept, tmp_path):
     assert theirs == {path.name: (path / "predictions.parquet").read_bytes() for path in one_at_a_time.done}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_streams_give_the_same_predictions(tmp_path, table):
     spec = spec_of(table)
     folders = [tmp_path / str(jobs) for jobs in (1, 4)]

@@ -14,7 +14,6 @@ from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
 from candidly.methods import Cc, Proden
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 RECIPE = Recipe(epochs=3, batch_size=8)
 
 
@@ -44,7 +43,7 @@ def in_threads(number, function):
     return results
 
 
-@pytest.mark.parametrize("place", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("place", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_threads_learn_what_one_alone_learns(place):
     def train(k):
         return fit(problem(k % 3), Proden(), None, RECIPE, net=network, device=place, progress=False)
@@ -76,7 +75,7 @@ def _interrupted(stop):
     return False
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_streams_are_used_again_and_never_shared():
     place = device.find_device("cuda")
     with device.training_on(place):
@@ -89,7 +88,7 @@ def test_streams_are_used_again_and_never_shared():
         assert torch.cuda.current_stream().cuda_stream in (first, second)
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_settings_of_cudnn_are_restored():
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
@@ -105,7 +104,7 @@ def test_settings_of_cudnn_are_restored():
     assert (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32) == before
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_a_capture_that_fails_harms_nothing():
     class Reading(nn.Module):
         def __init__(self):
@@ -122,7 +121,7 @@ def test_a_capture_that_fails_harms_nothing():
     assert fit(problem(), Proden(), None, RECIPE, device="cuda").predict(problem().X).isfinite().all()
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_a_broken_triton_is_reported_and_left_out(monkeypatch):
     pytest.importorskip("triton")
     from candidly.engine.nets.kernels import dense

@@ -606,7 +606,7 @@ def test_to_another_device(device):
         model.to("nowhere")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
 def test_from_and_to_cuda(name, tmp_path):
     model, X = train(METHODS[name](), net="mlp", device="cuda"), problem().X

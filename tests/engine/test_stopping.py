@@ -320,7 +320,7 @@ def test_a_withheld_row_is_no_held_out_row():
         train(cleaner=Withholding(), held_out=[[0], HELD_OUT[1]])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_watching_on_cuda(tmp_path):
     keywords = {"device": "cuda", "net": "mlp", "patience": 3}
     eager, graph = (train(graph=graph, **keywords) for graph in ("off", "on"))

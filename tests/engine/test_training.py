@@ -428,10 +428,7 @@ def test_recipes():
         train(recipe="slow")
 
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
 def test_recipe_and_device_choose_the_optimiser(optimiser, device, monkeypatch):
     """Every step tells its number twice: on the device and on the host."""
@@ -591,7 +588,7 @@ def test_denormals_are_dropped_on_a_cpu():
     assert net.head.weight.count_nonzero() == D * C - 1
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("cleaner", ["none", "published", "permanent"])
 @pytest.mark.parametrize("name", METHODS)
 def test_eager_and_captured_training_agree(name, cleaner, monkeypatch):
@@ -610,7 +607,7 @@ def test_eager_and_captured_training_agree(name, cleaner, monkeypatch):
         assert np.allclose(values, graph.history[key], rtol=0, atol=1e-9), key
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
 def test_eager_and_captured_training_agree_with_fused_kernels(name):
     """The same kernels run in the same order, so nearly all bits agree; matrix products may take other algorithms."""
@@ -622,7 +619,7 @@ def test_eager_and_captured_training_agree_with_fused_kernels(name):
     assert np.allclose(plain.history["loss"][0], graph.history["loss"][0], rtol=1e-4, atol=0)
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", ["proden", "crosel"])
 def test_images_on_cuda(name):
     """Convolutions in bfloat16: repeatable to the bit when asked for, and the same with and without a graph."""
@@ -637,7 +634,7 @@ def test_images_on_cuda(name):
     assert first.problem.X.dtype == torch.uint8
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_resuming_on_cuda(tmp_path):
     whole = train(device="cuda")
     interrupted(8, device="cuda", checkpoint=tmp_path)

@@ -9,7 +9,10 @@ from candidly.report import write
 from tests.report.made import BIRDS, HOSTILE, birds
 from tests.report.webdriver import MISSING, started
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} not found; install it to test the page in a browser")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} not found; install it to test the page in a browser"),
+]
 
 CLASSES = [*BIRDS, *HOSTILE]
 COLUMN = "[...document.querySelectorAll('#rows tbody tr')].map(row => row.cells[arguments[0]].textContent.trim())"

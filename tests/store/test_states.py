@@ -136,7 +136,7 @@ states.write(Path(sys.argv[1]), {{"q": torch.tensor([3.0, 4.0])}}, {{"epoch": 2}
 
 def test_killed_process_leaves_a_whole_pair(tmp_path):
     states.write(tmp_path, *OLD)
-    source = os.path.dirname(os.path.dirname(store.__file__))
+    source = os.path.dirname(os.path.dirname(os.path.dirname(store.__file__)))
     code = KILLED.format(name="replace", call=2)
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": source})
     assert done.returncode == 9

@@ -116,7 +116,11 @@ def test_a_single_class_can_be_listed_with_others(tmp_path):
     ],
 )
 def test_views(tmp_path, kind, values):
-    dataset = load(parquet(tmp_path, a=[1.0, 2.0], candidates=pa.array(values, kind)))
+    try:
+        path = parquet(tmp_path, a=[1.0, 2.0], candidates=pa.array(values, kind))
+    except pa.ArrowNotImplementedError as error:
+        pytest.skip(f"pyarrow {pa.__version__} cannot write such a file: {error}")
+    dataset = load(path)
     assert dataset.classes == ("x", "y")
     assert dataset.S.tolist() == [[True, True], [False, True]]
 

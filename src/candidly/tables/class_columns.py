@@ -151,6 +151,10 @@ class Names:
 
 def missing_mask(values: Any) -> NDArray[np.bool_]:
     """Return where an Arrow array is null or NaN: the vector form of `candidly.candidates.values.is_missing`."""
+    import pyarrow as pa
+
+    if pa.types.is_float16(values.type):  # whose NaNs pyarrow finds since version 21 only
+        values = values.cast(pa.float32())
     return np.array(values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False))
 
 

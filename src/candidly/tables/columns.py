@@ -233,7 +233,10 @@ def _of_series(series: Any, label: str, categorical: bool) -> Numbers | Texts:
     if categorical or dtype in (nw.String, nw.Object):
         # Convert values without nulls: nulls turn integers into floats, and Arrow's dictionaries lose them.
         values = np.full(len(series), None, dtype=object)
-        values[~series.is_null().to_numpy()] = series.drop_nulls().to_numpy()
+        present = series.drop_nulls()
+        # Before version 23, pyarrow cannot convert dictionaries with unsigned indices, which polars makes, to NumPy.
+        dictionary = dtype in (nw.Categorical, nw.Enum) and series.implementation.is_pyarrow()
+        values[~series.is_null().to_numpy()] = present.to_list() if dictionary else present.to_numpy()
         return _of_objects(values.tolist(), label, categorical)
     if dtype.is_numeric() or dtype == nw.Boolean:
         return Numbers(_floats(series))

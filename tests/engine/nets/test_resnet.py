@@ -10,8 +10,6 @@ from torch.nn import functional as F
 from candidly.engine.nets import resnet
 from candidly.engine.nets.resnet import Resnet9
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: some CPUs lack bfloat16")
-
 
 def build(half=False, **kwargs):
     with torch.random.fork_rng(devices=[]):
@@ -101,7 +99,7 @@ def test_half_has_the_same_state(full):
     assert all(conv.weight.is_contiguous(memory_format=torch.channels_last) for conv in convs)
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_half_is_close_at_full_width(full):
     """Logits of the true network, whose 1028 channels are padded to 1032, in both modes."""
     x = images(8)[0].cuda()
@@ -136,7 +134,7 @@ def test_half_in_float64_is_exact():
         assert torch.allclose(ours.eval()(x), theirs.eval()(x), rtol=0, atol=1e-10)
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.usefixtures("narrow")
 def test_half_gradients_are_as_good_as_those_of_autocast():
     """Rounding to bfloat16 turns the gradients of early layers by some 20 degrees, in torch.autocast as here."""
