@@ -193,7 +193,9 @@ class Calibration:
         names = {f"{score}.{name}" for score in SCORES for name in CANDIDATES}
         if found.keys() != names | {"counts", "risk", "seed"}:
             raise ValueError(_DAMAGED)
-        counts, risk, seed = found.pop("counts"), found.pop("risk"), found.pop("seed")
+        counts = found.pop("counts")
+        risk = found.pop("risk")
+        seed = found.pop("seed")
         whole = seed.dtype == torch.int64 and seed.ndim == 0 and _is_curve(risk)
         if not whole or not all(_fit(name.partition(".")[2], scores, counts) for name, scores in found.items()):
             raise ValueError(_DAMAGED)
@@ -278,7 +280,8 @@ def _is_curve(risk: Tensor) -> bool:
     """Return whether this is a risk curve."""
     if risk.dtype != torch.float64 or risk.ndim != 2 or len(risk) != 3 or risk.shape[1] > _MOST_POINTS:
         return False
-    falls, rises = (risk[0].diff() <= 0).all(), (risk[1].diff() >= 0).all()
+    falls = (risk[0].diff() <= 0).all()
+    rises = (risk[1].diff() >= 0).all()
     return bool(falls & rises & ((risk >= 0) & (risk <= 1.001)).all())  # rounding may exceed 1
 
 

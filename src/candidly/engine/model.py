@@ -179,7 +179,8 @@ class Model:
         for name in trained.state() if method is None else ():
             delattr(trained, name)
         history = {key[8:]: value.cpu().numpy() for key, value in tensors.items() if key.startswith("history.")}
-        recipe, kept = Recipe(**facts["recipe"]), tensors["kept"].cpu()
+        recipe = Recipe(**facts["recipe"])
+        kept = tensors["kept"].cpu()
         return cls(trained, problem.without_rows(), network, recipe, facts["cleaner"], history, kept)
 
     def save(self, folder: str | Path) -> None:

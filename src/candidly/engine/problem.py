@@ -122,7 +122,9 @@ class Problem:
             S = S.matrix
         if isinstance(seeds, int):
             raise ValueError(f"seeds is {seeds}; give a list with one seed per run, such as range({seeds})")
-        sets, features, runs = _as_sets(S), as_tensor(X), len(seeds)
+        sets = _as_sets(S)
+        features = as_tensor(X)
+        runs = len(seeds)
         if features.dtype != torch.uint8 or dtype != torch.float32:
             features = features.to(dtype)
         if not runs or any(seed != int(seed) or seed < 0 for seed in seeds):
@@ -238,7 +240,8 @@ class Problem:
 
     def _for_all_runs(self, name: str, value: Any) -> Tensor:
         """Validate a shift or scale and expand it to the shape (R, 1, ...)."""
-        row, numbers = tuple(self.X.shape[1:]), as_tensor(value, name).to(self.dtype)
+        row = tuple(self.X.shape[1:])
+        numbers = as_tensor(value, name).to(self.dtype)
         lengths = zip(numbers.shape[::-1], row[::-1], strict=False)
         if numbers.ndim > len(row) or any(length not in (1, wanted) for length, wanted in lengths):
             found = tuple(numbers.shape)
