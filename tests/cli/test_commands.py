@@ -151,7 +151,7 @@ def test_an_audit_tells_what_each_level_costs(place, capsys):
     printed = run(capsys, *audit())
     title, heads, *lines = printed.out.splitlines()
     assert title.startswith("large.csv: 120 rows, 3 classes, 1.")
-    names = ["level", "true labels lost", "true value", "wrong candidates removed", "true value", "candidates removed"]
+    names = ["alpha", "true labels lost", "actual", "wrong candidates removed", "actual", "candidates removed"]
     assert re.split(r"\s{2,}", heads) == names
     levels = json.loads(run(capsys, *audit("--json")).out)["audit"]["levels"]
     assert [level["alpha"] for level in levels] == list(ALPHAS)

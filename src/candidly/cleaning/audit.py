@@ -1,7 +1,7 @@
 """Estimates of what cleaning would cost, from candidate sets and held-out probabilities, before it is done."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from candidly import conformal, metrics
 from candidly.cleaning.budget import NORMAL_90, Budget, Estimate, count_together, estimate_lost
-from candidly.messages import visible
+from candidly.messages import cut, visible
 
-__all__ = ["ALPHAS", "ASSUMPTIONS", "Audit", "Doubt", "Level", "Pair", "audit"]
+__all__ = ["ALPHAS", "ASSUMPTIONS", "Audit", "Doubt", "Level", "Pair", "audit", "format_estimate"]
 
 ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 """Levels that are audited by default."""
@@ -32,8 +32,8 @@ TOO_NOISY = 0.08
 FEW_OF_CLASS = 20
 """Rows below which a class is reported as doubtful."""
 
-_MOST_NAMED = 10  # doubtful classes, or pairs, that `Audit.__str__` lists
-_LONGEST_NAME = 40  # characters of a class name that it shows
+_MOST_NAMED = 10  # doubtful classes, or pairs, that `Audit.lines` lists
+_LONGEST_NAME = 40  # columns of a class name that it shows
 
 
 @dataclass(frozen=True)
@@ -119,25 +119,26 @@ class Audit:
     class_names: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, used: float | None = None) -> list[str]:
+        """Return the summary that printing shows, line by line; the level `used` is marked with an asterisk."""
         reasons = dict.fromkeys(one.declined for one in self.levels if one.declined is not None)
         pairs = [f"{self._name(one.numbers[0])} and {self._name(one.numbers[1])}: {one.why}" for one in self.pairs]
         doubts = [f"{self._name(one.number)}: {one.why}" for one in self.classes]
-        lines = [
-            *_table(self.levels),
-            "Intervals are 90% intervals.",
+        marked = any(one.alpha == used for one in self.levels)
+        return [
+            *_table(self.levels, used),
+            "Intervals are 90% intervals." + " *: the level alpha at which candidates are removed." * marked,
             *(f"No estimate: {reason}." for reason in reasons),
             ASSUMPTIONS,
             *self.words,
             *_listed("Classes that cannot be told apart:", pairs),
             *_listed("Doubtful classes:", doubts),
         ]
-        return "\n".join(lines)
 
     def _name(self, number: int) -> str:
-        if self.class_names is None:
-            return f"class {number}"
-        name = visible(self.class_names[number])
-        return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+        return f"class {number}" if self.class_names is None else cut(visible(self.class_names[number]), _LONGEST_NAME)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the class names, in JSON types."""
@@ -152,6 +153,23 @@ class Audit:
             "pairs": [vars(one) | {"numbers": list(one.numbers)} for one in self.pairs],
             "words": list(self.words),
         }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any], class_names: Sequence[str] | None = None) -> "Audit":
+        """Return the audit whose `to_json` returned these facts."""
+        return cls(
+            levels=tuple(
+                Level(**{**one, "lost": _estimate(one["lost"]), "removed": _estimate(one["removed"])})
+                for one in facts["levels"]
+            ),
+            missing=Estimate(*facts["missing"]),
+            error=facts["error"],
+            excess=facts["excess"],
+            classes=tuple(Doubt(**one) for one in facts["classes"]),
+            pairs=tuple(Pair(**{**one, "numbers": tuple(one["numbers"])}) for one in facts["pairs"]),
+            words=tuple(facts["words"]),
+            class_names=None if class_names is None else tuple(class_names),
+        )
 
 
 def audit(
@@ -326,32 +344,33 @@ def _words(budget: Budget, S: Tensor, missing: Estimate, classes: Sequence[Doubt
     return words
 
 
-def _table(levels: Sequence[Level]) -> list[str]:
+def _table(levels: Sequence[Level], used: float | None) -> list[str]:
     """Return one line per level; actual fractions stand beside the estimates if true labels are known."""
     known = any(one.true_lost is not None for one in levels)
     actual = ["actual"] if known else []
     rows = [["alpha", "true labels lost", *actual, "wrong candidates removed", *actual, "candidates removed"]]
     for one in levels:
-        lost, removed = [_interval(one.lost)], [_interval(one.removed)]
+        lost, removed = [format_estimate(one.lost)], [format_estimate(one.removed)]
         if known:
             lost.append(_percent(one.true_lost))
             removed.append(_percent(one.true_removed))
-        rows.append([f"{one.alpha:g}", *lost, *removed, str(one.candidates)])
+        rows.append([f"{one.alpha:g}" + " *" * (one.alpha == used), *lost, *removed, str(one.candidates)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def _interval(estimate: Estimate | None) -> str:
-    """Return an estimate as text.
+def format_estimate(estimate: Sequence[float] | None) -> str:
+    """Return an estimate (value, low, high) as text.
 
     Examples
     --------
-    >>> _interval(Estimate(0.021, 0.009, 0.044)), _interval(None)
+    >>> format_estimate(Estimate(0.021, 0.009, 0.044)), format_estimate(None)
     ('2.1% (0.9 to 4.4%)', '–')
     """
     if estimate is None:
         return "–"
-    return f"{estimate.value:.1%} ({100 * estimate.low:.1f} to {estimate.high:.1%})"
+    value, low, high = estimate
+    return f"{value:.1%} ({100 * low:.1f} to {high:.1%})"
 
 
 def _percent(fraction: float | None) -> str:
@@ -369,3 +388,7 @@ def _listed(head: str, lines: Sequence[str]) -> list[str]:
 
 def _plain(estimate: Estimate | None) -> list[float] | None:
     return None if estimate is None else list(estimate)
+
+
+def _estimate(values: Sequence[float] | None) -> Estimate | None:
+    return None if values is None else Estimate(*values)

@@ -5,7 +5,7 @@ cannot show it directly, because the true label is unknown. They do show which c
 besides the most likely candidate are then candidates more often than the probabilities and chance explain
 (`excess_membership`). `Budget` counts a fraction of that excess as error, raises the temperature of the probabilities
 accordingly and spends a `risk_budget` on each class. If two classes are hardly ever likely without each other
-(`find_inseparable`), neither is removed in favour of the other. docs/trust.md has the experiments behind the rule.
+(`find_inseparable`), neither is removed in favour of the other. docs/evidence/trust.md has the experiments behind the rule.
 """
 
 import math
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from candidly import conformal
 
-# All constants were chosen on synthetic candidate sets (docs/trust.md).
+# All constants were chosen on synthetic candidate sets (docs/evidence/trust.md).
 
 MIN_ROWS = 100
 """Smallest number of held-out rows that the rule is fitted to; with fewer, no candidate is removed."""

@@ -1,6 +1,6 @@
 """What commands print about their results, as lines and as JSON, and the report they write."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.votes import Votes
-from candidly.cleaning.audit import ASSUMPTIONS
+from candidly.cleaning.audit import Audit, format_estimate
 from candidly.cleaning.budget import MIN_ROWS
 from candidly.estimator.evaluation import Evaluation
-from candidly.messages import cut, visible
 from candidly.report import write
-from candidly.report.facts import AuditFacts, LevelFacts, ReportFacts
+from candidly.report.facts import LevelFacts, ReportFacts
 from candidly.tables import files
-
-_MOST_NAMED, _LONGEST_NAME = 10, 40
 
 
 def describe_report(report: ReportFacts, places: Mapping[str, str | Path | None]) -> tuple[list[str], dict[str, Any]]:
@@ -50,11 +47,7 @@ def describe_audit(report: ReportFacts, page: Path | None) -> tuple[list[str], d
     before = _mean_sizes(report)[0]
     lines = [
         f"{report.title}: {report.rows} rows, {len(report.classes)} classes, {before:.2f} candidates per row",
-        *_table(audit["levels"], report.cost),
-        *dict.fromkeys(f"No estimate: {one['declined']}." for one in audit["levels"] if one["declined"] is not None),
-        ASSUMPTIONS,
-        *audit["words"],
-        *_doubts(audit, report.classes),
+        *Audit.from_json(audit, report.classes).lines(used=None if report.cost is None else report.cost["alpha"]),
         *([] if page is None else [f"report: {page}"]),
     ]
     named: dict[str, Any] = {
@@ -128,49 +121,5 @@ def _mean_sizes(report: ReportFacts) -> tuple[float, float]:
 def _describe_cost(level: LevelFacts) -> str:
     if level["lost"] is None or level["removed"] is None:
         return f"true labels lost: no estimate ({level['declined']})"
-    lost, removed = _interval(level["lost"]), _interval(level["removed"])
+    lost, removed = format_estimate(level["lost"]), format_estimate(level["removed"])
     return f"estimated: true labels lost {lost}, wrong candidates removed {removed}"
-
-
-def _interval(estimate: Sequence[float] | None) -> str:
-    """Format a fraction with its interval.
-
-    Examples
-    --------
-    >>> _interval([0.021, 0.009, 0.044]), _interval(None)
-    ('2.1% (0.9 to 4.4%)', '–')
-    """
-    if estimate is None:
-        return "–"
-    value, low, high = estimate
-    return f"{value:.1%} ({100 * low:.1f} to {high:.1%})"
-
-
-def _table(levels: Sequence[LevelFacts], used: LevelFacts | None) -> list[str]:
-    """Return a table with one line per level; true values are beside the estimates."""
-    known = any(one["true_lost"] is not None for one in levels)
-    heads = ["level", "true labels lost", "true value", "wrong candidates removed", "true value", "candidates removed"]
-    rows = [heads if known else [heads[i] for i in (0, 1, 3, 5)]]
-    for one in levels:
-        truth = [("–" if share is None else f"{share:.1%}") for share in (one["true_lost"], one["true_removed"])]
-        lost, removed = _interval(one["lost"]), _interval(one["removed"])
-        shares = [lost, truth[0], removed, truth[1]] if known else [lost, removed]
-        rows.append([f"{one['alpha']:g}{' *' if one is used else ''}", *shares, str(one["candidates"])])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return [*lines, "intervals: 90%; *: the level --alpha, at which clean and fit remove candidates"]
-
-
-def _doubts(audit: AuditFacts, classes: Sequence[str]) -> list[str]:
-    """Return lines on classes that cannot be told apart and on doubtful classes, a few of each."""
-    names = [cut(visible(name), _LONGEST_NAME) for name in classes]
-    pairs = [f"  {' and '.join(names[j] for j in one['numbers'])}: {one['why']}" for one in audit["pairs"]]
-    doubts = [f"  {names[one['number']]}: {one['why']}" for one in audit["classes"]]
-    return [*_some("Classes that cannot be told apart:", pairs), *_some("Doubtful classes:", doubts)]
-
-
-def _some(head: str, lines: Sequence[str]) -> list[str]:
-    if not lines:
-        return []
-    more = len(lines) - _MOST_NAMED
-    return [head, *lines[:_MOST_NAMED], *([f"  … and {more} more"] if more > 0 else [])]

@@ -41,7 +41,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Several networks are trained together and averaged. Training rows are held out in turn (`folds`), so that their
     results (`transduction_`, `confidence_`, `candidates_`) come from networks that were not trained on them. The
-    defaults were chosen by measurements (docs/defaults.md).
+    defaults were chosen by measurements (docs/evidence/defaults.md).
 
     Two parameters remove candidates. `cleaner` acts while training: in every epoch it decides anew which candidates
     the method learns from, and removes none for good. `alpha` acts after training: at this level, unlikely candidates
@@ -64,7 +64,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         trained on the same rows, without `validation_fraction` of them.
     alpha : float
         Level of `candidates_`: the fraction of training rows that may lose their true label. It is met by estimates,
-        which `audit` shows; docs/trust.md reports how good they are and when they fail.
+        which `audit` shows; docs/evidence/trust.md reports how good they are and when they fail.
     max_epochs : int or None
         Passes over the training rows; None means 50, or 25 for 2000 or more rows.
     lr, weight_decay : float
