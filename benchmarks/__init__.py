@@ -1,1 +1,1 @@
-"""Timed and scored scripts with their committed results."""
+"""Scripts that measure accuracy, speed and memory, with their committed results."""

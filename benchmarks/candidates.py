@@ -3,7 +3,7 @@
     python -m benchmarks.candidates --data DIR
 
 Makes the candidate sets of every dataset that is found (see `candidly.bench.datasets`): instance-dependent ones from a
-network that is trained first, in the form of the published experiments, and uniform and hierarchical flips for CIFAR.
+network trained on the true labels, as in the published experiments, and uniform and hierarchical flips for CIFAR.
 The mean is over the training rows.
 """
 
@@ -19,7 +19,7 @@ PRINTED = {"mnist": 6.304, "fmnist": 5.953, "kmnist": 6.342, "svhn": 4.878, "cif
 
 
 def main() -> None:
-    """Make the sets, print and save their sizes."""
+    """Make the candidate sets; print and save their mean sizes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder with the datasets' files")
     parser.add_argument("--datasets", default=",".join(PRINTED))

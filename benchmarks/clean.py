@@ -1,9 +1,9 @@
-"""What `candidly clean` takes for a large table: 100,000 rows × 20 features, 10 classes, three candidates a row.
+"""Time and memory of `candidly clean` on a large table: 100,000 rows × 20 features, 10 classes, 3 candidates per row.
 
     python -m benchmarks.clean
 
-It writes the table as CSV, runs the command with its defaults in a process of its own, with its progress bar, and
-records time and the process's largest memory in benchmarks/results/clean.json.
+Writes the table as CSV, runs the command with its defaults and its progress bar in a separate process, and records
+the time and the peak memory of that process in benchmarks/results/clean.json.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def make(rows: int, features: int, classes: int) -> pa.Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--epochs", type=int, help="instead of the command's default")
+    parser.add_argument("--epochs", type=int, help="number of epochs (default: that of the command)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

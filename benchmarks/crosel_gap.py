@@ -22,7 +22,7 @@ from candidly.methods import Batch, Crosel, Method
 
 @dataclass
 class Variant(Crosel):
-    """CroSel with parts exchanged.
+    """CroSel with some parts replaced.
 
     `double` applies softmax twice inside the cross-entropies; `own` lets each network follow its own bank and
     selection; `joint` passes selected and other rows through the networks together; `inside` takes the selected rows of
@@ -36,7 +36,7 @@ class Variant(Crosel):
     plain: bool = False
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
-        """Follow the same equations, with the exchanged parts."""
+        """Compute the loss of one minibatch, with the replaced parts."""
         B = batch.rows.shape[1]
         position = self.cursor + torch.arange(B, device=self.cursor.device)
         picked = []
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--data", help="folder with the .mat files")
     parser.add_argument("--dataset", default="lost")
     parser.add_argument("--clean", action="store_true", help="with the published conformal cleaning (Conf+CroSel)")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="comma-separated; all when left out")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="separated by commas (default: all)")
     parser.add_argument("--inits", type=int, default=4, help="initialisations of each of the five seeds")
     parser.add_argument("--out", default="runs/crosel_gap", help="folder for the runs")
     args = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Which settings the classifier should have by default: accuracy and time of methods, cleaning, recipes and ensembles.
+"""The default settings of the classifier: accuracy and time of methods, cleaning, recipes and ensembles.
 
     python -m benchmarks.defaults --data DIR --out benchmarks/results/defaults.json
     python -m benchmarks.defaults --page                    # the tables of docs/evidence/defaults.md from that file
 
 Every cell trains five networks for each of five splits as one stacked fit, and is written to the file when it is done;
-those that are there are skipped. With `--minutes`, no cell is started after so many.
+cells in the file are skipped. After `--minutes`, no further cell is started.
 """
 
 import argparse
@@ -59,14 +59,14 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Its name in the file."""
+        """The name of the cell in the file."""
         recipe = f"{self.epochs} epochs, batch {self.batch}"
         kind = "folds" if self.folds else "members"
         return " | ".join([self.dataset, self.method, self.cleaner, recipe, self.inputs, kind])
 
 
 def cells() -> Iterator[Cell]:
-    """All cells, the most important ones first."""
+    """Return all cells, the most important ones first."""
     both, unit = (False, True), ("unit",)
     parts = [
         (("lost",), ("proden",), (MIDDLE,), INPUTS, (False,)),
@@ -90,17 +90,17 @@ def cells() -> Iterator[Cell]:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What all cells share."""
+    """Settings that all cells share."""
 
     data: str | None
     device: str
     seeds: int = SEEDS
     shorter: int = 1  # divides epochs
-    kept: Path = Path("runs/defaults")  # candidate sets that were made
+    kept: Path = Path("runs/defaults")  # generated candidate sets
 
 
 def prepare(dataset: Dataset, splits: list[tuple[Rows, Rows]], inputs: str, folds: bool) -> Problem:
-    """Standardise over each split's training rows, whether a network sees them all or lacks a fold."""
+    """Standardise over all training rows of a split, also for networks that do not see one fold."""
     runs = [(seed, member) for seed in range(len(splits)) for member in range(MEMBERS)]
     problem = Problem.of(
         dataset.X,
@@ -121,7 +121,7 @@ def prepare(dataset: Dataset, splits: list[tuple[Rows, Rows]], inputs: str, fold
 
 
 def accuracies(p: NDArray[Any], splits: list[tuple[Rows, Rows]], y: NDArray[Any]) -> dict[str, list[float]]:
-    """Test accuracy of each seed: of one network, and of five whose probabilities are averaged."""
+    """Return the test accuracy of each seed: of one network, and of five with averaged probabilities."""
     found: dict[str, list[float]] = {"one": [], "five": []}
     for own, (_, test) in zip(p.reshape(len(splits), MEMBERS, *p.shape[1:]), splits, strict=True):
         for name, size in (("one", 1), ("five", MEMBERS)):
@@ -145,15 +145,15 @@ def measure(cell: Cell, setting: Setting) -> dict[str, Any]:
     recipe = Recipe("custom", max(1, cell.epochs // setting.shorter), cell.batch)
     start = time.perf_counter()
     model = fit(problem, METHODS[cell.method](), CLEANERS[cell.cleaner], recipe, device=setting.device, progress=False)
-    seconds = time.perf_counter() - start  # the history was read from the device: nothing is under way any more
+    seconds = time.perf_counter() - start  # reading the history waited for the device
     found = accuracies(model.predict(dataset.X).numpy(), splits, dataset.y)
     if cell.folds:
-        del found["one"]  # which lacks a fold, and no setting gives
+        del found["one"]  # a single network without one fold is not an option of the classifier
     return dataclasses.asdict(cell) | {"accuracy": found, "seconds": seconds, "networks": problem.runs}
 
 
 def run(setting: Setting, out: Path, minutes: float, chosen: list[Cell]) -> None:
-    """Measure what is not in the file yet."""
+    """Measure the cells that are not in the file yet."""
     content = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"cells": {}}
     facts = {"seeds": setting.seeds, "shorter": setting.shorter, "members": MEMBERS}
     if content.get("setting", facts) != facts:
@@ -163,7 +163,7 @@ def run(setting: Setting, out: Path, minutes: float, chosen: list[Cell]) -> None
     out.parent.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     if left:
-        measure(dataclasses.replace(left[0], epochs=1), setting)  # what is done once must not count
+        measure(dataclasses.replace(left[0], epochs=1), setting)  # do not count what happens only once per process
     for number, cell in enumerate(left):
         if time.monotonic() - begun > 60 * minutes:
             print(f"{minutes:g} minutes are over; {len(left) - number} of {len(chosen)} cells are left", flush=True)
@@ -183,7 +183,7 @@ def machine(setting: Setting) -> dict[str, Any]:
 
 
 def tables(content: dict[str, Any]) -> str:
-    """Return a table in Markdown for each dataset."""
+    """Return a Markdown table for each dataset."""
     found: dict[str, dict[tuple[str, str, str, int, int], dict[str, str]]] = {}
     for cell in content["cells"].values():
         row = (cell["method"], cell["inputs"], cell["cleaner"], -cell["epochs"], cell["batch"])
@@ -215,7 +215,7 @@ def _order(item: tuple[tuple[str, str, str, int, int], Any]) -> tuple[Any, ...]:
 
 
 def write_page(out: Path, page: Path = PAGE) -> None:
-    """Put the tables between the page's markers; its words stay."""
+    """Replace the tables between the markers of the page."""
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
     text = tables(json.loads(out.read_text(encoding="utf-8")))
@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--data", help="folder with the datasets' files")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/defaults.json"))
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after so many")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after this time")
     parser.add_argument(
         "--quick", action="store_true", help="to try it out: lost, two seeds, a hundredth of the epochs"
     )

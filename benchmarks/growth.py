@@ -1,4 +1,4 @@
-"""How the time of an epoch grows with rows, classes, features and runs, one at a time, on made-up data."""
+"""How the time of an epoch grows with rows, classes, features and runs, one at a time, on synthetic data."""
 
 import dataclasses
 import math
@@ -41,7 +41,7 @@ LABELS = {"n": "rows", "C": "classes", "d": "features", "R": "runs"}
 
 
 def cleaners() -> dict[str, Cleaner]:
-    """No cleaner, and the published rule from the first epoch on, whose calibration rows always train too."""
+    """Return no cleaner, and the published rule from the first epoch on with calibration rows that also train."""
     return {
         "PRODEN": Cleaner(),
         "Conf+PRODEN": dataclasses.replace(Conformal.published(), warmup=0, calibration="reuse"),
@@ -49,7 +49,7 @@ def cleaners() -> dict[str, Cleaner]:
 
 
 def make(n: int, C: int, d: int, R: int) -> Problem:
-    """Make up rows with up to three candidates each."""
+    """Return synthetic rows with up to three candidates each."""
     generator = torch.Generator().manual_seed(0)
     S = torch.zeros(n, C, dtype=torch.bool)
     S.scatter_(1, torch.randint(C, (n, 3), generator=generator), True)
@@ -57,7 +57,7 @@ def make(n: int, C: int, d: int, R: int) -> Problem:
 
 
 def epoch_seconds(setting: Setting, problem: Problem, cleaner: Cleaner) -> list[float]:
-    """Time all epochs of a training but the first; on CUDA there are more of them where an epoch has few steps."""
+    """Time all epochs of a training but the first; on CUDA, short epochs are repeated more often."""
     steps = -(-len(problem.X) // BATCH)
     epochs = 12 if setting.cuda and steps <= 50 and not setting.quick else 3
     with setting.stream():

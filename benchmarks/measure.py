@@ -1,4 +1,4 @@
-"""What the sections of `benchmarks.speed` share: the clock, problems, timed fits, and epochs of a training."""
+"""Shared by the sections of `benchmarks.speed`: the clock, problems, timed fits, and epochs of a training."""
 
 import dataclasses
 import gc
@@ -26,7 +26,7 @@ WARM_UP_EPOCHS = 12  # of the untimed fit on CUDA: VALEN, CroSel and cleaning ha
 
 
 class MissingData(Exception):
-    """A section's dataset is not here."""
+    """The dataset of a section was not found."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Setting:
 
     @property
     def cuda(self) -> bool:
-        """Whether it is measured on a GPU."""
+        """Whether the device is a GPU."""
         return self.place.type == "cuda"
 
     def choose(self, cuda: Any, cpu: Any, quick: Any) -> Any:
@@ -49,12 +49,12 @@ class Setting:
         return quick if self.quick else cuda if self.cuda else cpu
 
     def synchronise(self) -> None:
-        """Wait until the device has done all that it was given."""
+        """Wait until the device has finished all its work."""
         if self.cuda:
             torch.cuda.synchronize(self.place)
 
     def seconds(self, function: Callable[[], Any]) -> float:
-        """Time a call, from an idle device to an idle device, with no garbage of earlier calls."""
+        """Time a call, from an idle device to an idle device, after garbage collection."""
         gc.collect()
         self.synchronise()
         start = time.perf_counter()
@@ -64,7 +64,7 @@ class Setting:
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """Give a training what `candidly.fit` gives it on CUDA: a stream of its own, and cuDNN's fastest algorithms."""
+        """Prepare a training as `candidly.fit` does on CUDA: a separate stream, and cuDNN's fastest algorithms."""
         with training_on(self.place):
             yield
             self.synchronise()
@@ -82,14 +82,14 @@ def say(line: str) -> None:
 
 
 def lost(setting: Setting, runs: int) -> Problem:
-    """Dataset lost as in the uai2025 protocol, split 0 for every run."""
+    """Return dataset lost, prepared by the protocol uai2025, with split 0 for every run."""
     prepared = protocols.uai2025(setting.load("lost"))
     train, _ = protocols.uai2025_split(len(prepared.X), 0)
     return Problem.of(prepared.X, prepared.S, rows=[train] * runs, seeds=range(runs))
 
 
 def shape_of(problem: Problem, recipe: Recipe) -> dict[str, int]:
-    """All that the cost of an epoch depends on; a cleaner may hold some of the rows out."""
+    """Return everything that the cost of an epoch depends on; a cleaner may hold out some of the rows."""
     sizes = [len(rows) for rows in problem.rows]
     batch = recipe.batch(sizes)
     features, classes = problem.X[0].numel(), problem.num_classes
@@ -147,7 +147,7 @@ def time_fits(
 
 
 def run_epoch(training: Training, capture: bool) -> None:
-    """Do what `candidly.fit` does in an epoch."""
+    """Train one epoch as `candidly.fit` does."""
     training.begin_epoch()
     while training.done < training.steps:
         training.advance(capture)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.memory
 
-Makes the file, then runs `python -m candidly.bench` on it in a process of its own: reading, one epoch of PRODEN with
+Makes the file, then runs `candidly bench` on it in a separate process: reading, one epoch of PRODEN with
 conformal cleaning from the first step on, the prediction pass over all rows, and writing the predictions. The peak is
-the process's largest resident set, interpreter and libraries included.
+the largest resident set of that process, including interpreter and libraries.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def write_table(path: Path, rows: int, features: int, num_classes: int, block: i
 
 
 def main() -> None:
-    """Make the file, run the experiment, report."""
+    """Make the file, run the experiment and report the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=50)
@@ -69,7 +69,7 @@ def main() -> None:
         write_table(path, args.rows, args.features, args.classes)
         spec.write_text(SPEC.format(path=path), encoding="utf-8")
         start = time.perf_counter()
-        command = [sys.executable, "-m", "candidly.bench", str(spec), "--out", str(runs), "--device", "cpu"]
+        command = [sys.executable, "-m", "candidly", "bench", str(spec), "--out", str(runs), "--device", "cpu"]
         subprocess.run(command, check=True)
         seconds = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20  # KiB on Linux

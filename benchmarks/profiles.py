@@ -1,4 +1,4 @@
-"""Where a step's time goes: kernels on CUDA, operators on a CPU."""
+"""The time of each part of a training step: kernels on CUDA, operators on a CPU."""
 
 import os
 from collections import Counter

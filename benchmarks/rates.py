@@ -1,4 +1,4 @@
-"""The device's measured ceilings, and the least time that a training step can take under them.
+"""Measured peak rates of the device, and the least time that a training step can take with them.
 
 The floor of a step is the largest of three times: the bytes that it must move at the rate of a copy, its
 multiplications and additions at the rate of a large matrix product, and the longest chain of operations that wait for
@@ -27,7 +27,7 @@ CONVOLUTIONS = (  # inputs, outputs and side of the images of ResNet-9
 
 @dataclass(frozen=True)
 class Work:
-    """What one step of one run must do at least."""
+    """The least work of one step of one run."""
 
     parameters: float
     operations: float
@@ -35,7 +35,7 @@ class Work:
     chain: int  # operations that wait for each other
 
     def beside(self, other: "Work", chain: int) -> "Work":
-        """Return the work of both, of which `chain` operations wait for each other."""
+        """Return the sum of both, of which `chain` operations depend on each other."""
         sums = self.parameters + other.parameters, self.operations + other.operations
         return Work(*sums, self.activations + other.activations, chain)
 
@@ -66,7 +66,7 @@ def resnet9(classes: int, rows: int) -> Work:
 
 
 def work(method: str, features: int, classes: int, batch: int) -> Work:
-    """Return what a method's step does with the MLP; a cleaner's pass before each epoch is not counted."""
+    """Return the work of a method's step with the MLP; the pass of a cleaner before each epoch is not counted."""
     hidden = [features, HIDDEN, HIDDEN, HIDDEN]
     if method == "crosel":  # two networks, each on the batch and on as many selected rows
         one = dense([*hidden, classes], 2 * batch)
@@ -98,7 +98,7 @@ def floor(result: dict[str, Any], rates: dict[str, Any]) -> dict[str, float]:
 
 
 def _repeated(setting: Setting, function: Callable[[], Any], loops: int) -> list[float]:
-    """Seconds per call, of several rounds, after an untimed one."""
+    """Return seconds per call for several rounds, after an untimed one."""
 
     def many() -> None:
         for _ in range(loops):
@@ -109,7 +109,7 @@ def _repeated(setting: Setting, function: Callable[[], Any], loops: int) -> list
 
 
 def _cache(setting: Setting) -> int:
-    """Bytes of the largest cache, 0 where the system does not tell."""
+    """Return the bytes of the largest cache, or 0 if unknown."""
     if setting.cuda:
         return getattr(torch.cuda.get_device_properties(setting.place), "L2_cache_size", 0)
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
@@ -117,14 +117,14 @@ def _cache(setting: Setting) -> int:
 
 
 def _copy(setting: Setting, size: int) -> float:
-    """GB per second, read and written."""
+    """Return the GB per second that a copy reads and writes."""
     source = torch.zeros(size, dtype=torch.uint8, device=setting.place)
     target = torch.ones_like(source)
     return 2 * size / median(_repeated(setting, lambda: target.copy_(source), setting.choose(20, 3, 1))) / 1e9
 
 
 def _product(setting: Setting, dtype: torch.dtype, size: int) -> float:
-    """TFLOP per second."""
+    """Return the TFLOP per second of a large matrix product."""
     a, b = (torch.randn(size, size, device=setting.place).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
     loops = setting.choose(10, 3, 1)
@@ -132,7 +132,7 @@ def _product(setting: Setting, dtype: torch.dtype, size: int) -> float:
 
 
 def _chain(setting: Setting, length: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    """Capture tiny kernels that wait for each other."""
+    """Capture tiny kernels that depend on each other."""
     x = torch.zeros(1, device=setting.place)
     x.add_(1)
     setting.synchronise()
@@ -144,7 +144,7 @@ def _chain(setting: Setting, length: int) -> tuple[torch.cuda.CUDAGraph, torch.T
 
 
 def measure(setting: Setting, results: dict[str, Any]) -> None:
-    """Fill in the ceilings."""
+    """Measure the peak rates."""
     results["cache_bytes"] = _cache(setting)
     megabytes = setting.choose(2048, 256, 16)
     say(f"rates: copies of {megabytes} MiB")

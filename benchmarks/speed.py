@@ -1,4 +1,4 @@
-"""Speed: what docs/evidence/speed.md shows, on a CPU or a GPU.
+"""Speed on a CPU or a GPU: the measurements of docs/evidence/speed.md.
 
     python -m benchmarks.speed --data DIR                        # all sections but profile
     python -m benchmarks.speed --data DIR --sections stacked     # one; the others stay in the file
@@ -10,9 +10,9 @@ Sections:
 - stacked: complete fits of 1 to 65 PRODEN runs on dataset lost
 - methods: complete fits of five runs of every method on lost
 - mnist, cifar10: PRODEN on images
-- rates: the device's ceilings, from which the floor of each timed case follows
+- rates: the peak rates of the device, which give the least possible time of each case
 - growth: seconds per epoch by rows, classes, features and runs
-- profile: where the time of a step goes
+- profile: the time of each part of a step
 
 Results go to speed-cpu.json or speed-cuda.json after every case. On a CPU everything is smaller and on one thread.
 """
@@ -51,7 +51,7 @@ Results = dict[str, Any]
 
 
 class Stacked:
-    """The engine's own epoch, all runs."""
+    """An epoch of the engine, with all runs."""
 
     def __init__(self, X: np.ndarray, S: np.ndarray, epochs: int):
         recipe = dataclasses.replace(RECIPES["uai2025"], epochs=epochs)
@@ -63,7 +63,7 @@ class Stacked:
 
 
 def textbook(setting: Setting, results: Results) -> None:
-    """Both train with the uai2025 recipe; made-up data of its size stand in for a missing lost."""
+    """Time both with the recipe uai2025; if lost is missing, on synthetic data of its size."""
     X, S, source = _rows_of_lost(setting)
     rounds, each = (2, 1) if setting.quick else (ROUNDS, EPOCHS)
     epochs = each * (rounds + 1)
@@ -124,7 +124,7 @@ def methods(setting: Setting, results: Results) -> None:
 
 
 def mnist(setting: Setting, results: Results) -> None:
-    """PRODEN on mnist with uniform sets, which need no network to be trained first."""
+    """PRODEN on mnist with uniform candidate sets, which need no other network."""
     problem, X, y = _images(setting, "mnist", 0.5, setting.choose(5, 5, 2), setting.choose(None, 2560, 512))
     say(f"mnist: PRODEN, {problem.runs} runs, {len(problem.X)} rows")
     recipe = dataclasses.replace(RECIPES["uai2025"], batch_size=256)
@@ -171,7 +171,7 @@ def _images(
 
 
 def _accuracy(model: Model, X: np.ndarray, y: np.ndarray) -> list[float]:
-    """Test accuracy of every run."""
+    """Return the test accuracy of every run."""
     best = [model.predict(X[start : start + 1000]).argmax(-1) for start in range(0, len(X), 1000)]
     return (torch.cat(best, 1).numpy() == y).mean(1).tolist()
 
@@ -213,7 +213,7 @@ class Book:
         self.content: Results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     def section(self, name: str) -> Results:
-        """Start a section anew; it notes where and with what it was measured."""
+        """Start a section, with a record of the machine and the versions."""
         self.content[name] = {
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": machine(self.setting),
@@ -225,7 +225,7 @@ class Book:
         return found
 
     def save(self) -> None:
-        """Write the file, with the floors of what was timed so far."""
+        """Write the file, with the least possible times of the cases so far."""
         known = self.content.get("rates", {}).get("results", {})
         if {"cache_bytes", "smallest_kernel_us"} <= known.keys():  # the first and the last of them
             for name in ("stacked", "methods", "mnist", "cifar10"):
@@ -266,7 +266,7 @@ def versions() -> dict[str, str]:
 
 
 def run(setting: Setting, names: list[str], folder: Path) -> bool:
-    """Measure sections; return whether none raised."""
+    """Measure sections; return whether all of them succeeded."""
     book, failed = Book(folder / f"speed-{setting.place.type}.json", setting), []
     for name in names:
         before = book.content.get(name)
@@ -279,7 +279,7 @@ def run(setting: Setting, names: list[str], folder: Path) -> bool:
                 del book.content[name]
             else:
                 book.content[name] = before
-        except Exception as error:  # the other sections are to be measured all the same
+        except Exception as error:  # an error in one section must not stop the others
             traceback.print_exc()
             book.content[name]["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
             failed.append(name)
@@ -296,10 +296,12 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     default = [name for name in SECTIONS if name != "profile"]
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=default, metavar="SECTION")
-    parser.add_argument("--repeats", type=int, default=3, help="fits per case, of which the median counts")
-    parser.add_argument("--full", action="store_true", help="train cifar10 for all 200 epochs, too")
+    parser.add_argument("--repeats", type=int, default=3, help="fits per case; the median is reported")
+    parser.add_argument("--full", action="store_true", help="also train cifar10 for all 200 epochs")
     parser.add_argument("--out", type=Path, default=speed_page.FOLDER, help="folder of the result files")
-    parser.add_argument("--page", action="store_true", help="write docs/evidence/speed.md and measure nothing")
+    parser.add_argument(
+        "--page", action="store_true", help="measure nothing; write docs/evidence/speed.md from the files"
+    )
     parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)  # tiny sizes, to try the script
     args = parser.parse_args()
     if args.page:

@@ -23,7 +23,7 @@ Section = dict[str, Any]
 
 
 def write(folder: Path) -> None:
-    """Write the page and the plot; what was tried with --quick is left out."""
+    """Write the page and the plot, without results of --quick."""
     files = {kind: folder / f"speed-{kind}.json" for kind in ("cuda", "cpu")}
     found = {kind: json.loads(path.read_text(encoding="utf-8")) for kind, path in files.items() if path.exists()}
     found = {
@@ -77,7 +77,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def where(section: Section) -> str:
-    """Say on what and with what a section was measured."""
+    """Describe the machine and the versions of a section."""
     machine, versions = section["machine"], section["versions"]
     threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
     host = f"{machine['cpu']}, {machine['cores']} cores, {threads}"
@@ -86,7 +86,7 @@ def where(section: Section) -> str:
 
 
 def timed(case: Section, name: str, dataset: str, device: str) -> list[str]:
-    """Return a case's columns: seconds, set-up, per step, the floor, per model, and the paper's code."""
+    """Return the columns of a case: seconds, set-up, per step, least possible, per model, and the paper's code."""
     each = case["median_seconds"] / case["runs"]
     floor = case.get("floor", {}).get("floor_us")
     published = PUBLISHED.get((dataset, name)) if "H200" in device and case["epochs"] == 200 else None
@@ -104,7 +104,7 @@ COLUMNS = ("seconds", "one epoch alone", "µs per step", "floor, µs", "s per mo
 
 
 def number(value: float) -> str:
-    """Write three digits."""
+    """Format a number with three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

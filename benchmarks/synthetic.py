@@ -1,6 +1,6 @@
-"""Synthetic rows with candidate sets whose true labels are known: the mechanisms that cleaning is tried on.
+"""Synthetic rows with candidate sets and known true labels: the mechanisms on which cleaning is tested.
 
-A problem is a base (rows with true labels), a mechanism (how wrong candidates come about) and a seed.
+A problem is a base (rows with true labels), a mechanism (which makes the wrong candidates) and a seed.
 
 - ``uniform-q``: each wrong label with probability q. ``class-q``: with a probability that depends on both labels, q on
   average, at most 0.85.
@@ -98,7 +98,7 @@ def _standard(X: Rows) -> Rows:
 
 
 def _linear(X: Rows, y: Labels, C: int) -> Rows:
-    """Probabilities of a linear classifier of the true labels, out of fold."""
+    """Return out-of-fold probabilities of a linear classifier trained on the true labels."""
     names, plain = np.unique(y, return_inverse=True)
     p = np.full((len(X), C), 1e-6)
     found = cross_val_predict(LogisticRegression(C=0.05, max_iter=200), X, plain, method="predict_proba", cv=3)

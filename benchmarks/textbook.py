@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Textbook:
-    """PRODEN as one would write it down, one model."""
+    """PRODEN in plain PyTorch, one model."""
 
     def __init__(self, X: torch.Tensor, S: torch.Tensor, epochs: int):
         layers: list[nn.Module] = []

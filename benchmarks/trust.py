@@ -1,8 +1,8 @@
-"""Does the level mean what it says? Cleaning and its audit where the truth is known.
+"""Whether cleaning keeps its level, and whether the audit is right: measured where true labels are known.
 
     python -m benchmarks.trust synthetic            # candidate sets of known mechanisms; the rule's constants
     python -m benchmarks.trust real --data DIR      # lost and bird-song, beside other rules; needs cleanlab
-    python -m benchmarks.trust training --data DIR  # what networks make of cleaned sets; permanent pruning
+    python -m benchmarks.trust training --data DIR  # accuracy after training on cleaned sets; permanent pruning
     python -m benchmarks.trust ensembles --data DIR # the accuracy of several networks together
     python -m benchmarks.trust page                 # the tables of docs/evidence/trust.md
 
@@ -49,7 +49,7 @@ Save = Callable[[dict[str, Any]], None]
 
 
 def synthetic_part(device: str, jobs: int, bases: Iterable[str], save: Save) -> None:
-    """Clean synthetic problems by the default rule and by its neighbours, and audit them."""
+    """Clean synthetic problems by the default rule and with other constants, and audit them."""
     mechanisms = [one for some in synthetic.MECHANISMS.values() for one in some]
     problems = [(b, m, s) for s in COMPARED_ON + CHECKED_ON for b in bases for m in mechanisms]
     work = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
@@ -85,7 +85,7 @@ def _fit(X: NDArray[Any], S: NDArray[np.bool_], seed: int, device: str, **settin
 
 
 def _score(S: Tensor, kept: Tensor, y: Tensor) -> list[float]:
-    """Return the share of rows that keep their true label, of those where it is a candidate, and of wrong ones gone."""
+    """Return the fraction of true labels that are kept, where they are candidates, and of wrong candidates removed."""
     known = S.gather(1, y[:, None])[:, 0]
     S, kept, y = S[known], kept[known], y[known]
     wrong = S & ~torch.nn.functional.one_hot(y, S.shape[1]).bool()
@@ -93,7 +93,7 @@ def _score(S: Tensor, kept: Tensor, y: Tensor) -> list[float]:
 
 
 def real_part(data: str | None, device: str, save: Save) -> None:
-    """Clean lost and bird-song by many rules from the same probabilities, out of fold."""
+    """Clean lost and bird-song by many rules, from the same out-of-fold probabilities."""
     found: dict[str, Any] = {"rules": {}, "audit": {}}
     for name in DATASETS:
         dataset = _load(name, data)
@@ -115,7 +115,7 @@ def real_part(data: str | None, device: str, save: Save) -> None:
 def _rules(
     classifier: PartialLabelClassifier, X: NDArray[Any], S: NDArray[np.bool_], y: NDArray[np.int64], seed: int
 ) -> Iterable[tuple[str, float | None, Tensor]]:
-    """Yield every rule's name, level and what it keeps."""
+    """Yield the name, the level and the kept candidates of every rule."""
     log_p, own, true = classifier._log_p, torch.from_numpy(S), torch.from_numpy(y)
     p, T = log_p.exp(), classifier.budget_.temperature
     for alpha in ALPHAS:
@@ -158,13 +158,13 @@ def _above(p: Tensor, S: Tensor, scores: Tensor, alpha: float, finite: bool) -> 
 
 
 def _drop(S: Tensor, order: Tensor, number: Tensor) -> Tensor:
-    """Remove so many candidates of each row, the lowest in order first, but never the last one."""
+    """Remove the given number of candidates of each row, the lowest in order first, but never the last one."""
     rank = order.masked_fill(~S, torch.inf).argsort(1).argsort(1)
     return S & (rank >= torch.minimum(number, S.sum(1) - 1)[:, None])
 
 
 def _cleanlab(p: Tensor, S: Tensor) -> Tensor:
-    """Remove the candidates that cleanlab flags, reading them as the labels of a task with several labels per row."""
+    """Remove the candidates that cleanlab flags when they are read as multi-label annotations."""
     from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
 
     with warnings.catch_warnings(action="ignore"):
@@ -177,7 +177,7 @@ def _cleanlab(p: Tensor, S: Tensor) -> Tensor:
 
 
 def training_part(data: str | None, device: str, save: Save) -> None:
-    """Train on cleaned and on original sets, and let permanent pruning stop."""
+    """Train on cleaned and on original sets, and with permanent pruning that stops."""
     found: dict[str, Any] = {"cleaned": {}, "permanent": {}}
     for name in DATASETS:
         dataset = _load(name, data)
@@ -232,7 +232,7 @@ _PERMANENT = {
 def _train(
     dataset: Dataset, splits: list[Any], S: NDArray[np.bool_], cleaner: Conformal | None, device: str
 ) -> tuple[list[float], dict[str, NDArray[Any]]]:
-    """Return the test accuracy of four networks for each split, by the paper's recipe, and the record of training."""
+    """Return the test accuracy of four networks for each split, with the paper's recipe, and the training history."""
     runs = [(seed, init) for seed in range(len(splits)) for init in range(INITS)]
     problem = Problem.of(
         dataset.X,
@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("part", choices=("synthetic", "real", "training", "ensembles", "page"))
     parser.add_argument("--data", help="a folder with the datasets' files")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--jobs", type=int, default=1, help="synthetic problems at the same time")
+    parser.add_argument("--jobs", type=int, default=1, help="number of synthetic problems at the same time")
     parser.add_argument("--bases", nargs="+", default=synthetic.BASES)
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()

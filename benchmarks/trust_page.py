@@ -27,7 +27,7 @@ def write(results: Results) -> None:
 
 
 def fill(text: str, results: Results) -> str:
-    """Return the page with the tables of all parts that there are."""
+    """Return the page with the tables of all parts in the results."""
     parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
     for part, tables in (parts | {"ensembles": (ensembles,)}).items():
         for table in tables if part in results else ():
@@ -50,7 +50,7 @@ def percent(share: float) -> str:
 
 
 def rules(found: Results) -> Iterator[str]:
-    """Yield what every rule keeps and removes."""
+    """Yield the fractions that every rule keeps and removes."""
     at = [(name, alpha) for name in DATASETS for alpha in (0.05, 0.1)]
     yield from head(["rule", *(f"{name}, α = {alpha}" for name, alpha in at)])
     names = list(dict.fromkeys(key.split(" | ")[1] for key in found["rules"]))
@@ -64,22 +64,22 @@ def rules(found: Results) -> Iterator[str]:
 
 
 def audits(found: Results) -> Iterator[str]:
-    """Yield what the audit says of lost and bird-song, and the truth."""
+    """Yield the estimates of the audit on lost and bird-song, and the truth."""
     yield from head(["dataset", "α", "lost", "estimate", "90 % interval", "holds it", "declined"])
     for name in DATASETS:
         for alpha in ALPHAS:
             rows = found["audit"][f"{name} {alpha}"]
-            told = [bounds for _, _, bounds, _ in rows if bounds is not None]
+            given = [bounds for _, _, bounds, _ in rows if bounds is not None]
             held = sum(bounds is not None and bounds[1] <= lost <= bounds[2] for lost, _, bounds, _ in rows)
-            value, low, high = np.mean(told, axis=0)
+            value, low, high = np.mean(given, axis=0)
             lost = np.mean([one[0] for one in rows])
             shown = f"{percent(low)} to {percent(high)}"
-            cells = [name, alpha, percent(lost), percent(value), shown, f"{held} of {len(told)}"]
-            yield row([*cells, len(rows) - len(told)])
+            cells = [name, alpha, percent(lost), percent(value), shown, f"{held} of {len(given)}"]
+            yield row([*cells, len(rows) - len(given)])
 
 
 def mechanisms(found: Results) -> Iterator[str]:
-    """Yield loss, removal and audit by mechanism, on the problems on which constants were not compared."""
+    """Yield loss, removal and audit by mechanism, on problems that were not used to compare constants."""
     columns = ["mechanism", "excess", *(f"α = {alpha}" for alpha in ALPHAS), "audit holds", "width", "declined"]
     yield from head(columns)
     problems = [one for one in found["problems"] if "neighbours" not in one]
@@ -94,22 +94,22 @@ def mechanisms(found: Results) -> Iterator[str]:
 def _audited(problems: list[Results]) -> list[str]:
     lost, removed = _levels(problems)
     cells = [(bounds, level[0]) for one in problems for level in one["levels"] for bounds in [level[2]]]
-    told = [(bounds, truth) for bounds, truth in cells if bounds is not None]
-    held = np.mean([low <= truth <= high for (_, low, high), truth in told]) if told else np.nan
-    width = np.median([high - low for (_, low, high), _ in told]) if told else np.nan
+    given = [(bounds, truth) for bounds, truth in cells if bounds is not None]
+    held = np.mean([low <= truth <= high for (_, low, high), truth in given]) if given else np.nan
+    width = np.median([high - low for (_, low, high), _ in given]) if given else np.nan
     excess = np.mean([one["excess"] for one in problems])
     shown = [f"{percent(a)} / {percent(b)}" for a, b in zip(lost.mean(0), removed.mean(0), strict=True)]
-    return [f"{excess:.2f}", *shown, f"{held:.0%}", percent(width), f"{len(cells) - len(told)} of {len(cells)}"]
+    return [f"{excess:.2f}", *shown, f"{held:.0%}", percent(width), f"{len(cells) - len(given)} of {len(cells)}"]
 
 
 def _levels(problems: list[Results]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return shares of lost labels and of removed wrong candidates, by problem and level."""
+    """Return the fractions of lost labels and of removed wrong candidates, by problem and level."""
     both = np.array([[level[:2] for level in one["levels"]] for one in problems])
     return both[..., 0], both[..., 1]
 
 
 def choice(found: Results) -> Iterator[str]:
-    """Yield what other constants would have done."""
+    """Yield the results with other constants."""
     yield from head(
         ["caution", "alone", "worst mechanisms, mean loss above α", "cells more than a point above", "removed at 0.05"]
     )
@@ -141,7 +141,7 @@ def cleaned(found: Results) -> Iterator[str]:
 
 
 def permanent(found: Results) -> Iterator[str]:
-    """Yield the accuracy of permanent pruning, and the labels that it lost."""
+    """Yield the accuracy of permanent pruning, and the fraction of labels that it lost."""
     yield from head(["dataset", "rule", "accuracy", "lost, estimated", "lost"])
     for key, scores in found["permanent"].items():
         name, rule = key.split(" | ")

@@ -8,13 +8,7 @@ import candidly
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-TOOLS = {
-    "torch",
-    "triton",
-    "build",
-    "mypy",
-    "ruff",
-}  # whose newest versions are used: torch is large, the others are no dependencies
+NEWEST = {"torch", "triton", "build", "mypy", "ruff"}  # not tested at their lowest versions: torch, and tools
 
 
 def bounds():

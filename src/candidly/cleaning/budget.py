@@ -5,7 +5,8 @@ cannot show it directly, because the true label is unknown. They do show which c
 besides the most likely candidate are then candidates more often than the probabilities and chance explain
 (`excess_membership`). `Budget` counts a fraction of that excess as error, raises the temperature of the probabilities
 accordingly and spends a `risk_budget` on each class. If two classes are hardly ever likely without each other
-(`find_inseparable`), neither is removed in favour of the other. docs/evidence/trust.md has the experiments behind the rule.
+(`find_inseparable`), neither is removed in favour of the other. The experiments behind the rule are in
+docs/evidence/trust.md.
 """
 
 import math

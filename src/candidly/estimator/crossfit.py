@@ -77,7 +77,8 @@ def train(
     parts = [k for _ in range(members) for k in range(plan.folds)]
     held_out = [plan.held_out(k) for k in parts]
     watch = bool(len(held_out[0]))
-    # Standardised numbers become (x + 4) / 8, mostly between 0 and 1: this reduces overfitting (docs/evidence/defaults.md).
+    # Standardised numbers become (x + 4) / 8, mostly between 0 and 1, which reduces overfitting: see
+    # docs/evidence/defaults.md.
     problem = Problem.of(
         X[plan.index],
         Candidates(S.matrix[plan.index], S.classes),
