@@ -162,7 +162,7 @@ def test_an_audit_tells_what_each_level_costs(place, capsys):
         assert [true_lost, true_removed] == [f"{level[name]:.1%}" for name in ("true_lost", "true_removed")]
         assert int(candidates) == level["candidates"]
     assert "no guarantee" in printed.out
-    assert "The most likely candidate of about" in printed.out
+    assert "The most likely candidate is wrong in about" in printed.out
     assert sorted(path.name for path in place.iterdir()) == before
 
 
