@@ -299,9 +299,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="fits per case; the median is reported")
     parser.add_argument("--full", action="store_true", help="also train cifar10 for all 200 epochs")
     parser.add_argument("--out", type=Path, default=speed_page.FOLDER, help="folder of the result files")
-    parser.add_argument(
-        "--page", action="store_true", help="only write docs/evidence/speed.md from the files"
-    )
+    parser.add_argument("--page", action="store_true", help="only write docs/evidence/speed.md from the files")
     parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)  # tiny sizes, to try the script
     args = parser.parse_args()
     if args.page:

@@ -78,9 +78,9 @@ BAD = {
     "long shift": ({"shift": [1, 2, 3]}, r"shift has shape \(3,\) but a row of X \(2,\); give numbers that broadcast"),
     "shift with rows": ({"shift": [[1, 2]]}, r"shift has shape \(1, 2\) but a row of X \(2,\)"),
     "no scale": ({"scale": []}, r"scale has shape \(0,\)"),
-    "nan in shift": ({"shift": [0, np.nan]}, "shift has nan in it; pass finite numbers"),
-    "infinite scale": ({"scale": np.inf}, "scale has inf in it"),
-    "scale too large for the precision": ({"scale": 1e200}, "scale has inf in it"),
+    "nan in shift": ({"shift": [0, np.nan]}, "shift contains nan; pass finite numbers"),
+    "infinite scale": ({"scale": np.inf}, "scale contains inf"),
+    "scale too large for the precision": ({"scale": 1e200}, "scale contains inf"),
     "text in scale": ({"scale": ["a", "b"]}, "scale has dtype <U1; pass numbers"),
 }
 

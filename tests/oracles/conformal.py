@@ -13,6 +13,6 @@ def cumulative(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
 
 def threshold(scores: Tensor, counts: Tensor, alpha: Tensor, finite: bool = True) -> Tensor:
     """Return the smallest p that is kept at level alpha (R,), found as the conformal cleaner finds it."""
-    shares = conformal.shares(scores.shape[-1], counts, alpha.dtype, finite)
+    shares = conformal.p_values_by_rank(scores.shape[-1], counts, alpha.dtype, finite)
     removed = torch.searchsorted(shares, alpha[:, None], right=True)
     return conformal.with_ends(scores).gather(1, removed).squeeze(1)

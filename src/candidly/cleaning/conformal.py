@@ -157,10 +157,8 @@ class Conformal(Cleaner):
         self.apart = any(one is not other for one, other in zip(chosen, drawn, strict=True))
         m = self.rows.shape[1]
         self.counts = self.valid.sum(-1)  # (R,): calibration rows of each run
-        self.shares = conformal.shares(m, self.counts, problem.dtype, self.finite)  # (R, M + 1): p-values by rank
-        self.limits = (
-            new(R, m + 2) + torch.inf
-        )  # (R, M + 2): smallest p that is kept, by the number of ranks that are not
+        self.shares = conformal.p_values_by_rank(m, self.counts, problem.dtype, self.finite)  # (R, M + 1)
+        self.limits = new(R, m + 2) + torch.inf  # (R, M + 2): smallest p that is kept, by how many ranks are removed
         self.level_r = new(R) + _KEEP_ALL  # (R,): α_r
         self.base = new(1) + _KEEP_ALL  # (1,): with `per_batch`, α_r = base + slope · probability outside the sets
         self.slope = new(1)  # (1,)

@@ -3,9 +3,9 @@
 from candidly.conformal.pvalues import (
     cross_p_values,
     p_values,
+    p_values_by_rank,
     ranks,
     remark_level,
-    shares,
     smoothed_p_values,
     with_ends,
 )
@@ -34,10 +34,10 @@ __all__ = [
     "mean",
     "off_candidate_mass",
     "p_values",
+    "p_values_by_rank",
     "pooled",
     "ranks",
     "remark_level",
-    "shares",
     "singletons",
     "smoothed_p_values",
     "sort_scores",

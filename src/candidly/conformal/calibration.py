@@ -1,6 +1,6 @@
 """Calibration on held-out rows: conformity scores by fold, the p-values they give, and estimated error rates.
 
-Error rates are estimated from candidates alone.
+Error rates are estimated without true labels, from probabilities and candidates.
 """
 
 import hashlib
@@ -29,15 +29,29 @@ CANDIDATES = {
     "singletons": conformal.singletons,
 }
 MOST_LEVELS = 100
-"""An audit or evaluation must have fewer levels than this."""
+"""Largest number of levels of an audit, the classifier's own included."""
 
 _MOST_POINTS = 200  # of a risk curve
-_DAMAGED = "the scores of held-out rows are missing or damaged; save the model again"
+_DAMAGED = "the scores of held-out rows are missing or damaged; fit and save the model again"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How p-values are computed; `candidly.PartialLabelClassifier.predict_p` explains it.
+    """How p-values are computed; `candidly.PartialLabelClassifier.predict_p` says what each choice guarantees.
+
+    Attributes
+    ----------
+    kind : {"split", "cv+", "averaged"}
+        "split" uses the first fold only: its held-out rows and the networks that were not trained on them. "cv+"
+        compares each fold's networks with the fold's held-out rows and adds up the counts. "averaged" compares the
+        mean of all networks with the held-out rows of all folds.
+    score : {"lac", "aps"}
+        The conformity score of a class: its probability, or the randomised score of adaptive prediction sets.
+    candidate : {"best", "mean", "pooled", "worst", "singletons"}
+        How the scores of a held-out row's candidates become its calibration score: the largest, their mean, each one
+        separately, the smallest, or only rows with a single candidate.
+    smooth : bool
+        Whether ties are broken at random.
 
     Examples
     --------
@@ -61,8 +75,8 @@ class Rule:
             raise ValueError(f"smooth is {self.smooth!r}; use True or False")
 
     @property
-    def scores(self) -> str:
-        """The name of the scores it needs."""
+    def key(self) -> str:
+        """Name of the calibration scores that it compares with, in `Calibration.scores`."""
         return f"{self.score}.{self.candidate}"
 
 
@@ -107,9 +121,24 @@ class Calibration:
         seed: int = 0,
         temperature: float = 1.0,
     ) -> "Calibration":
-        """Return the calibration of rows X with probabilities p (N, C) and folds (N,); rows of fold -1 are left out.
+        """Calibrate on held-out rows.
 
-        `temperature` is that of `row_errors`.
+        Parameters
+        ----------
+        X : ndarray, shape (N, ...)
+            Encoded rows; their content seeds the random numbers of `uniforms`.
+        p : Tensor, shape (N, C)
+            Probabilities by networks that were not trained on the row.
+        S : Tensor of bool, shape (N, C)
+            Candidates.
+        fold : Tensor of int, shape (N,)
+            The fold in which each row was held out; -1 if it was not, and the row is left out.
+        folds : int
+            Number of folds.
+        seed : int
+            Seed of `uniforms`.
+        temperature : float
+            Temperature of `row_errors`.
         """
         conformities = {"lac": p, "aps": conformal.aps(p, uniforms(X, seed)[:, 0])}
         found = {
@@ -123,28 +152,28 @@ class Calibration:
 
     def p_values(self, X: NDArray[Any], p: Tensor, rule: Rule) -> Tensor:
         """Return the p-values (n, C) of new rows X with each fold's probabilities p (K, n, C)."""
-        scores = self.scores[rule.scores]
+        scores = self.scores[rule.key]
         if rule.kind == "split":
             scores, p = scores[:1], p[:1]
         elif rule.kind == "averaged":
             p = p.mean(0, keepdim=True).expand_as(p)
-        p = p.float()  # like the scores: a row that equals a calibration row ties with it
-        counts = _count(scores)
-        u = uniforms(X, self.seed) if rule.smooth or rule.score == "aps" else torch.zeros(len(X), 2)
+        p = p.float()  # float32 like the stored scores, so that equal rows have exactly equal scores
+        counts = _scores_per_fold(scores)
+        u = uniforms(X, self.seed) if rule.smooth or rule.score == "aps" else torch.empty(0, 2)  # if it is used
         conformity = p if rule.score == "lac" else conformal.aps(p, u[:, 0])
         if rule.smooth:
             return conformal.smoothed_p_values(scores, counts, conformity, u[:, 1:])
         return conformal.cross_p_values(scores, counts, conformity)
 
-    def count(self, rule: Rule) -> int:
+    def number_of_scores(self, rule: Rule) -> int:
         """Return the number of scores that a rule compares with."""
-        scores = self.scores[rule.scores]
-        return int(_count(scores[:1] if rule.kind == "split" else scores).sum())
+        scores = self.scores[rule.key]
+        return int(_scores_per_fold(scores[:1] if rule.kind == "split" else scores).sum())
 
     def check(self, rule: Rule) -> None:
         """Raise ValueError for a rule that has no scores to compare with."""
         self._check_rows("calibrate on")
-        if not self.count(rule):
+        if not self.number_of_scores(rule):
             raise ValueError(
                 f"no held-out row has a single candidate, which candidate={rule.candidate!r} compares with; use "
                 "candidate='worst', or give more rows"
@@ -152,8 +181,8 @@ class Calibration:
 
     def check_level(self, alpha: float, rule: Rule) -> None:
         """Warn if a level is so small that every prediction set holds all classes."""
-        number = self.count(rule)
-        if not rule.smooth and 1 / (number + 1) >= alpha:
+        number = self.number_of_scores(rule)
+        if not rule.smooth and 1 / (number + 1) > alpha:  # the smallest p-value there can be
             what = {"pooled": "candidates of held-out rows", "singletons": "held-out rows with one candidate"}
             warnings.warn(
                 f"{number} {what.get(rule.candidate, 'held-out rows')} are too few for alpha = {alpha}: every set "
@@ -196,8 +225,8 @@ class Calibration:
         counts = found.pop("counts")
         risk = found.pop("risk")
         seed = found.pop("seed")
-        whole = seed.dtype == torch.int64 and seed.ndim == 0 and _is_curve(risk)
-        if not whole or not all(_fit(name.partition(".")[2], scores, counts) for name, scores in found.items()):
+        intact = seed.dtype == torch.int64 and seed.ndim == 0 and _is_curve(risk)
+        if not intact or not all(_are_scores(name.partition(".")[2], value, counts) for name, value in found.items()):
             raise ValueError(_DAMAGED)
         return cls(found, counts, risk, int(seed))
 
@@ -235,7 +264,8 @@ def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
 def uniforms(X: NDArray[Any], seed: int) -> Tensor:
     """Return two numbers on [0, 1) for each row, (n, 2), computed from its content and the seed.
 
-    So a row gets the same numbers in any order and together with any other rows.
+    The first randomises the score "aps", the second breaks ties of smoothed p-values. A row gets the same numbers in
+    any order and together with any other rows.
 
     Examples
     --------
@@ -252,11 +282,11 @@ def uniforms(X: NDArray[Any], seed: int) -> Tensor:
 
 
 def row_errors(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return the estimated probability that the most probable class of each row is wrong, (N,), from candidates alone.
+    """Return the estimated probability that the most probable class of each row is wrong, (N,), without true labels.
 
     It is 1 if that class is not a candidate, and otherwise 1 − q of it, with q the probability among the candidates at
-    a temperature (`candidly.conformal.candidate_probabilities`). At temperature 1 the mean is
-    1 − `candidly.metrics.approximated_accuracy`, which is too low for overconfident networks.
+    a temperature (`candidly.conformal.candidate_probabilities`). At temperature 1 the mean equals
+    1 − `candidly.metrics.approximated_accuracy`; overconfident networks make this estimate too low.
 
     Examples
     --------
@@ -285,23 +315,24 @@ def _is_curve(risk: Tensor) -> bool:
     return bool(falls & rises & ((risk >= 0) & (risk <= 1.001)).all())  # rounding may exceed 1
 
 
-def _fit(candidate: str, scores: Tensor, counts: Tensor) -> bool:
-    """Return whether these are sorted scores of `counts` rows."""
+def _are_scores(candidate: str, scores: Tensor, counts: Tensor) -> bool:
+    """Return whether a tensor has the shape, order and number of scores that folds of `counts` rows give."""
     types = scores.dtype == torch.float32 and counts.dtype == torch.int64
     if not types or scores.ndim != 2 or counts.ndim != 1 or not len(scores) == len(counts) > 0:
         return False
     number = scores.isfinite().sum(1)
-    right = {"pooled": number >= counts, "singletons": number <= counts}.get(candidate, number == counts)
+    plausible = {"pooled": number >= counts, "singletons": number <= counts}.get(candidate, number == counts)
     sorted_ = (scores[:, 1:] >= scores[:, :-1]).all() & ~scores.isnan().any() & ~scores.isneginf().any()
-    return bool((right & (counts >= 0)).all() & sorted_)
+    return bool((plausible & (counts >= 0)).all() & sorted_)
 
 
-def _count(scores: Tensor) -> Tensor:
+def _scores_per_fold(scores: Tensor) -> Tensor:
     """Return the number of scores of each fold before the padding, (K,), by bisection."""
     return torch.searchsorted(scores, scores.new_full((len(scores), 1), torch.inf))[:, 0]
 
 
 def _by_fold(scores: Tensor, fold: Tensor, folds: int) -> Tensor:
+    """Return the scores of each fold, sorted and padded with +inf, (K, M); what is infinite is not a score."""
     parts = [scores[fold == k] for k in range(folds)]
     parts = [part[part.isfinite()].sort().values for part in parts]
     return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=torch.inf)

@@ -22,10 +22,11 @@ _MOST_PIXELS = 2**31 - 1  # numbers in one image
 
 @dataclass(frozen=True)
 class Features:
-    """How the columns of a table become numbers; `fit` determines it.
+    """A fitted encoder of tables: how each column becomes numbers. Create it with ``Features.fit(X)``.
 
-    Numbers are standardised. A missing number becomes the mean, and an extra column marks where numbers are missing.
-    Each category has a column that is 1 where the category occurs.
+    Numbers are standardised; dates and durations are seconds. A missing number becomes the mean, and if `fit` saw any,
+    an extra column marks them. The most frequent categories of a text column each have a column that is 1 where the
+    category occurs, the others share one, and missing values are a category.
 
     Attributes
     ----------
@@ -34,7 +35,7 @@ class Features:
     names_ : tuple of str or None
         Column names; None if X was not a table.
     rows : int
-        Number of rows in `fit`.
+        Number of rows that `fit` used.
     image : tuple of int or None
         Shape of one image, if X held images: they are not encoded, and there are no columns.
 
@@ -68,14 +69,14 @@ class Features:
             bytes (uint8) of shape (n, channels, height, width), are not changed. A `candidly.tables.columns.Table` is
             accepted too.
         rows : array of int, optional
-            The rows to use, possibly repeated; by default all rows.
+            Indices of the rows to use, possibly repeated; by default all rows. Images are not looked at.
         max_categories : int
             Number of categories of a column that get separate columns: the most frequent. The rest share one.
         """
         if isinstance(max_categories, bool) or not isinstance(max_categories, int | np.integer) or max_categories < 1:
             raise ValueError(f"max_categories is {max_categories!r}; pass an integer of at least 1")
         table = read(X)
-        if isinstance(table, np.ndarray):
+        if isinstance(table, np.ndarray):  # images; anything else is a Table now
             return cls((), None, len(table), table.shape[1:])
         table.check_size(table.shape[1])
         columns: list[Number | Category] = []
@@ -116,18 +117,18 @@ class Features:
 
         Returns
         -------
-        array, shape (n, width)
-            In float32. Numbers are clipped at a million standard deviations from the mean, and columns that were
-            constant in `fit` are 0. Images are copied unchanged.
+        array
+            Of shape (n, width), in float32. Numbers are clipped at a million standard deviations from the mean, and
+            columns that were constant in `fit` are 0. Images are copied unchanged.
 
         Warns
         -----
         UserWarning
-            If values are missing in a column that had no missing values in `fit`, or a category is new: its row is 0 in
-            all columns of the categories.
+            If values are missing in a column that had no missing values in `fit`, or if a category is new: all encoded
+            columns of that text column are then 0 in that row.
         """
         table = read(X)
-        if isinstance(table, np.ndarray) or self.image is not None:
+        if isinstance(table, np.ndarray) or self.image is not None:  # images, or they were fitted
             return self._check_images(table).copy()
         table = self._take_columns(table)
         table.check_size(self.width)
@@ -135,7 +136,7 @@ class Features:
         categories = {j for j, column in enumerate(self.columns) if isinstance(column, Category)}
         for first, block in table.blocks(categories):
             encoder.encode(first, block)
-        encoder.warn_of_news()
+        encoder.warn_of_unseen()
         return encoder.encoded
 
     def describe(self) -> list[str]:
@@ -209,11 +210,11 @@ class Features:
         if self.names_ is not None and table.names is not None:
             _compare_names(self.names_, table.names)
             return table.by_name(self.names_)
+        # The next three messages are scikit-learn's: its estimator checks look for them.
         if table.shape[1] != len(self.columns):
             raise ValueError(
                 f"X has {table.shape[1]} features, but {_ESTIMATOR} is expecting {len(self.columns)} features as input"
             )
-        # scikit-learn's wording.
         if self.names_ is None and table.names is not None:
             warn(f"X has feature names, but {_ESTIMATOR} was fitted without feature names")
         if self.names_ is not None and table.names is None:
@@ -245,7 +246,10 @@ def _compare_names(fitted: Sequence[str], found: Sequence[str]) -> None:
 
 
 class _Encoder:
-    """Encodes a table block by block, and collects what `fit` did not see."""
+    """Encodes a table block by block, and collects what `fit` did not see.
+
+    A block is a number of adjacent columns of numbers, or a single column of texts.
+    """
 
     def __init__(self, table: Table, columns: Sequence[Number | Category]) -> None:
         self.table = table
@@ -260,7 +264,8 @@ class _Encoder:
         column = self.columns[first]
         if isinstance(column, Number):
             self._encode_numbers(first, self._as_numbers(first, block, column))
-        elif isinstance(block, Texts):
+        else:
+            assert isinstance(block, Texts), "Table.blocks returns the columns of categories as texts"
             self._encode_texts(first, block, column)
 
     def _encode_texts(self, first: int, block: Texts, column: Category) -> None:
@@ -281,27 +286,30 @@ class _Encoder:
         self.encoded[:, self.starts[first : first + len(columns)]] = z.T
         for i in np.flatnonzero(missing.any(axis=1)).tolist():
             if columns[i].missing:
-                self.encoded[:, self.starts[first + i] + 1] = missing[i]
+                self.encoded[:, self.starts[first + i] + 1] = missing[i]  # the column after the values
             else:
                 self.newly_missing.append(first + i)
 
     def _as_numbers(self, first: int, block: Numbers | Texts, column: Number) -> Numbers:
         """Return a block as numbers, because its column held numbers in `fit`."""
-        numbers = parse(block) if isinstance(block, Texts) else block
-        if isinstance(numbers, Numbers):
-            return numbers
-        code = next(code for code, text in enumerate(numbers.values) if to_number(text) is None)
-        row = int((numbers.codes == code).argmax())
-        value = reprlib.repr(numbers.values[code])
+        parsed = parse(block) if isinstance(block, Texts) else block
+        if isinstance(parsed, Numbers):
+            return parsed
+        code = next(code for code, text in enumerate(parsed.values) if to_number(text) is None)
+        row = int((parsed.codes == code).argmax())
+        value = reprlib.repr(parsed.values[code])
         raise ValueError(
             f"X has {value} in row {row}, {self.table.label(first)}, which held {KINDS[column.kind]} in fit; correct it"
         )
 
-    def warn_of_news(self) -> None:
+    def warn_of_unseen(self) -> None:
         """Warn of missing values and of categories that `fit` did not see."""
         if self.newly_missing:
             where = listed(map(self.table.label, self.newly_missing))
-            warn(f"X lacks values where fit saw none missing, in {where}; numbers become the mean, categories zeros")
+            warn(
+                f"X has missing values in {where}, where the training data had none; numbers are replaced by the mean, "
+                "categories by zeros"
+            )
         if self.new_categories:
             warn(f"X has categories that fit did not see, which become zeros: {listed(self.new_categories)}")
 
