@@ -1,6 +1,7 @@
 """Estimates of what cleaning would cost, from candidate sets and held-out probabilities, before it is done."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from candidly import conformal, metrics
-from candidly.cleaning.budget import NORMAL_90, Budget, Estimate, count_together, estimate_lost
+from candidly.cleaning.budget import EXCESS_AS_ERROR, NORMAL_90, Budget, Estimate, count_together, estimate_lost
 from candidly.messages import cut, visible
 
 __all__ = ["ALPHAS", "ASSUMPTIONS", "Audit", "Doubt", "Level", "Pair", "audit", "format_estimate"]
@@ -29,9 +30,13 @@ NOISY = 0.03
 TOO_NOISY = 0.08
 """Fraction of rows without their true label above which losses cannot be estimated."""
 
+WORTH_SAYING = 0.005
+"""Increase of the assumed error, by wrong candidates that depend on the features, from which an audit mentions it."""
+
 FEW_OF_CLASS = 20
 """Rows below which a class is reported as doubtful."""
 
+_WIDTH = 100  # columns at which printing wraps sentences
 _MOST_NAMED = 10  # doubtful classes, or pairs, that `Audit.lines` lists
 _LONGEST_NAME = 40  # columns of a class name that it shows
 
@@ -119,7 +124,7 @@ class Audit:
     class_names: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(textwrap.fill(line, _WIDTH) for line in self.lines())
 
     def lines(self, used: float | None = None) -> list[str]:
         """Return the summary that printing shows, line by line; the level `used` is marked with an asterisk."""
@@ -317,7 +322,7 @@ def _words(budget: Budget, S: Tensor, missing: Estimate, classes: Sequence[Doubt
         f"The most likely candidate is wrong in about {budget.error:.1%} of the rows, if wrong candidates do not "
         "depend on the features.",
     ]
-    if budget.cautious > budget.temperature:
+    if EXCESS_AS_ERROR * (budget.excess - budget.error) > WORTH_SAYING:
         words.append(
             f"Wrong candidates appear to depend on the features ({budget.excess:.2f} extra plausible candidates per "
             "row). Probabilities were softened: fewer candidates are removed and intervals are wider. Check some rows "
