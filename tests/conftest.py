@@ -12,10 +12,31 @@ torch.set_num_threads(1)
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
+SLOW = (  # together half of the suite's time; `-m "not slow"` leaves them out
+    "tests/bench/test_datasets.py::test_a_long_tail_alone_keeps_the_default_sets",
+    "tests/bench/test_datasets.py::test_default_sets",
+    "tests/bench/test_kill.py::test_killed_sweeps_end_with_the_same_predictions",
+    "tests/bench/test_sweeps.py::test_a_file_that_changes_meanwhile_is_noticed_by_workers",
+    "tests/bench/test_sweeps.py::test_failures_in_workers_are_kept",
+    "tests/cleaning/test_audit.py::test_intervals_hold_the_truth",
+    "tests/cli/test_app.py::test_a_process_that_is_told_to_end_leaves_no_temporary_file",
+    "tests/cli/test_app.py::test_demo_reports_all_four_combinations",
+    "tests/engine/nets/kernels/test_dense.py::test_adam_equals_its_plain_form",
+    "tests/engine/nets/kernels/test_images.py::test_fused_network_equals_the_plain_one",
+    "tests/engine/nets/test_resnet.py::test_half_in_float64_is_exact",
+    "tests/estimator/test_classifier.py::test_rows_are_scored_by_networks_that_did_not_train_on_them",
+    "tests/test_docs.py::test_commands_run",
+    "tests/test_docs.py::test_snippets_run",
+    "tests/test_examples.py::test_captions",
+    "tests/test_examples.py::test_crowd_votes",
+)
+
 
 def pytest_collection_modifyitems(items):
-    """Mark what needs published files, and skip what needs a GPU where there is none."""
+    """Mark slow tests and those that need published files, and skip what needs a GPU if there is none."""
     for item in items:
+        if item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
         if "real_files" in item.fixturenames:
             item.add_marker(pytest.mark.data)
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():

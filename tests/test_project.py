@@ -4,7 +4,10 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import candidly
+from tests.conftest import SLOW
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -51,3 +54,9 @@ def test_the_version_is_the_same_everywhere():
     assert (
         re.search(r"^## (\S+)", changelog.partition("## What is promised")[2], re.MULTILINE)[1] == candidly.__version__
     )
+
+
+@pytest.mark.parametrize("test", SLOW)
+def test_slow_tests_exist(test):
+    path, _, function = test.partition("::")
+    assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8")
