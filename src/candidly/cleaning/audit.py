@@ -36,7 +36,7 @@ WORTH_SAYING = 0.005
 FEW_OF_CLASS = 20
 """Rows below which a class is reported as doubtful."""
 
-_WIDTH = 100  # columns at which printing wraps sentences
+_WIDTH = 79  # columns at which printing wraps sentences
 _MOST_NAMED = 10  # doubtful classes, or pairs, that `Audit.lines` lists
 _LONGEST_NAME = 40  # columns of a class name that it shows
 

@@ -67,13 +67,17 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         which `audit` shows; docs/evidence/trust.md reports how good they are and when they fail.
     max_epochs : int or None
         Passes over the training rows; None means 50, or 25 for 2000 or more rows.
-    lr, weight_decay : float
-        Parameters of Adam; the learning rate is the maximum of a one-cycle schedule.
+    lr : float
+        Learning rate of Adam: the maximum of a one-cycle schedule.
+    weight_decay : float
+        Weight of Adam's L2 penalty.
     batch_size : int or None
         None means a power of two near n / 64, between 16 and 256.
-    early_stopping, n_iter_no_change : bool, int
+    early_stopping : bool
         Whether to stop when the held-out covering rate, the fraction of held-out rows whose most probable class is a
         candidate, has not improved for `n_iter_no_change` epochs, and to keep the networks of the best epoch.
+    n_iter_no_change : int
+        Epochs without improvement after which early stopping ends the training.
     validation_fraction : float
         With ``folds=1``, the fraction of rows that is held out, for early stopping and `predict_set`; may be 0.
     classes : list, optional

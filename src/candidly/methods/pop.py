@@ -38,8 +38,12 @@ class Pop(OneNetwork):
         First epoch that may end with a purge.
     every : int
         Epochs between purges, and epochs averaged for one.
-    theta, step_size, theta_end : float
-        The threshold e_0 that a label's relative weight must reach, its growth e_s, and its upper bound e_end.
+    theta : float
+        Initial threshold e_0 that a label's relative weight must reach.
+    step_size : float
+        Growth e_s of the threshold.
+    theta_end : float
+        Upper bound e_end of the threshold.
     growth : {"sum", "factor"}
         Whether θ grows by `step_size` or by the factor ``1 + step_size``.
 

@@ -54,8 +54,12 @@ class Valen(OneNetwork):
         Epochs of PRODEN before the graph is built.
     k : int
         Neighbours per row.
-    beta, gamma, theta : float
-        Weights of L_a, L_d and L_o in (5).
+    beta : float
+        Weight of L_a in (5).
+    gamma : float
+        Weight of L_d in (5).
+    theta : float
+        Weight of L_o in (5).
     c : float
         Weight of the sample t in (6).
     c_x : float
