@@ -25,7 +25,7 @@ format: $(VENV)/.installed-dev ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-coverage: $(VENV)/.installed-dev ## run all tests and print how much of the code they run
+coverage: $(VENV)/.installed-dev ## run all tests and print the coverage; about half as fast as make test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term
 
 docs: $(VENV)/.installed-docs ## build the documentation site into site/; a dead link is an error
