@@ -102,7 +102,7 @@ def audit(options: Annotated[CleaningOptions, Inline], *, alphas: Levels = None)
     estimated fraction of wrong candidates that would be removed (both with 90% intervals), and the number of candidates
     removed; with --labels, also the true fractions. Then lists classes that cannot be told apart or have too few
     rows. These are estimates without a guarantee: they assume that the true label is a candidate, and that wrong
-    candidates resemble the features of their row no more than in the synthetic sets that were tested.
+    candidates depend on the features no more than in the synthetic sets that were tested.
 
     Args:
         alphas: Levels besides --alpha, separated by commas (default: 0.01,0.02,0.05,0.1,0.15,0.2,0.3).
