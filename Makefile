@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format coverage build clean
+.PHONY: help demo test lint format coverage docs build clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -28,11 +28,14 @@ format: $(VENV)/.installed-dev ## format the code and fix what ruff can fix
 coverage: $(VENV)/.installed-dev ## run all tests and print the coverage; about half as fast as make test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term
 
+docs: $(VENV)/.installed-docs ## build the documentation site into site/; a dead link is an error
+	$(BIN)/zensical build --clean --strict
+
 build: $(VENV)/.installed-dev ## build the wheel and the source archive into dist/
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build
 
 clean: ## remove the environment, builds and caches, but not the results under runs/
-	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache site
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -51,4 +54,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.pip
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) --build-constraint constraints.txt -e '.[all]' --group dev
+	@touch $@
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.pip
+	$(INSTALL) --group docs
 	@touch $@

@@ -1,7 +1,7 @@
 """The default settings of the classifier: accuracy and time of methods, cleaning, recipes and ensembles.
 
     python -m benchmarks.defaults --data DIR --out benchmarks/results/defaults.json
-    python -m benchmarks.defaults --page                    # the tables of docs/defaults.md from that file
+    python -m benchmarks.defaults --page                    # the tables of docs/evidence/defaults.md from that file
 
 Every cell trains five networks for each of five splits as one stacked fit, and is written to the file when it is done;
 cells in the file are skipped. After `--minutes`, no further cell is started.
@@ -41,7 +41,7 @@ MIDDLE_LARGE, SHORT_LARGE = (50, 64), (25, 64)
 INPUTS = {"z": (0.0, 1.0), "unit": (4.0, 0.125)}  # networks see (z + shift) · scale of a standardised z
 SEEDS, MEMBERS = 5, 5
 NEXT_MEMBER = 1000  # member k of seed s trains with the seed s + 1000 k
-PAGE = Path("docs/defaults.md")
+PAGE = Path("docs/evidence/defaults.md")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 
@@ -228,13 +228,11 @@ def main() -> None:
     parser.add_argument("--data", help="folder with the datasets' files")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/defaults.json"))
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument(
-        "--minutes", type=float, default=float("inf"), help="start no cell after this time"
-    )
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after this time")
     parser.add_argument(
         "--quick", action="store_true", help="to try it out: lost, two seeds, a hundredth of the epochs"
     )
-    parser.add_argument("--page", action="store_true", help="write docs/defaults.md and measure nothing")
+    parser.add_argument("--page", action="store_true", help="write docs/evidence/defaults.md and measure nothing")
     args = parser.parse_args()
     if args.page:
         write_page(args.out)

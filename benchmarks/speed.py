@@ -1,4 +1,4 @@
-"""Speed on a CPU or a GPU: the measurements of docs/speed.md.
+"""Speed on a CPU or a GPU: the measurements of docs/evidence/speed.md.
 
     python -m benchmarks.speed --data DIR                        # all sections but profile
     python -m benchmarks.speed --data DIR --sections stacked     # one; the others stay in the file
@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="fits per case; the median is reported")
     parser.add_argument("--full", action="store_true", help="also train cifar10 for all 200 epochs")
     parser.add_argument("--out", type=Path, default=speed_page.FOLDER, help="folder of the result files")
-    parser.add_argument("--page", action="store_true", help="measure nothing; write docs/speed.md from the files")
+    parser.add_argument("--page", action="store_true", help="only write docs/evidence/speed.md from the files")
     parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)  # tiny sizes, to try the script
     args = parser.parse_args()
     if args.page:

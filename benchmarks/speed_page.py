@@ -1,4 +1,4 @@
-"""docs/speed.md: the tables between its markers, and the plot, from the result files of `benchmarks.speed`."""
+"""docs/evidence/speed.md: the tables between its markers, and the plot, from the result files of `benchmarks.speed`."""
 
 import importlib.util
 import json
@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import growth
 from benchmarks.measure import say
 
-FOLDER, PAGE, PLOT = Path("benchmarks/results"), Path("docs/speed.md"), Path("docs/speed-growth.svg")
+FOLDER, PAGE, PLOT = Path("benchmarks/results"), Path("docs/evidence/speed.md"), Path("docs/evidence/speed-growth.svg")
 BEGIN, END = "<!-- begin speed tables -->", "<!-- end speed tables -->"
 NAMES = {
     "proden": "PRODEN", "conf+proden": "Conf+PRODEN", "crosel": "CroSel", "valen": "VALEN", "cc": "CC", "cavl": "CAVL",

@@ -1,4 +1,4 @@
-"""The textbook loop that `benchmarks.speed` compares with. It is frozen: a change needs a reason in docs/speed.md.
+"""The textbook loop that `benchmarks.speed` compares with; a change needs a reason in docs/evidence/speed.md.
 
 A DataLoader over a TensorDataset with 16 shuffled rows per batch and no workers, nn.Sequential, torch.optim.Adam,
 OneCycleLR, one model at a time.

@@ -4,7 +4,7 @@
     python -m benchmarks.trust real --data DIR      # lost and bird-song, beside other rules; needs cleanlab
     python -m benchmarks.trust training --data DIR  # accuracy after training on cleaned sets; permanent pruning
     python -m benchmarks.trust ensembles --data DIR # the accuracy of several networks together
-    python -m benchmarks.trust page                 # the tables of docs/trust.md
+    python -m benchmarks.trust page                 # the tables of docs/evidence/trust.md
 
 Each part writes its results into benchmarks/results/trust.json. Rows are those of the protocol uai2025, seeds 0 to 4.
 """
@@ -27,7 +27,7 @@ from benchmarks import synthetic, trust_page
 from candidly import PartialLabelClassifier, conformal, metrics, store
 from candidly.bench import datasets as sets
 from candidly.cleaning import Clsp, Conformal, budget
-from candidly.cleaning.budget import ALONE, CAUTION, Budget
+from candidly.cleaning.budget import EXCESS_AS_ERROR, SEPARATE_FRACTION, Budget
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.problem import Problem
@@ -150,9 +150,10 @@ _SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _above(p: Tensor, S: Tensor, scores: Tensor, alpha: float, finite: bool) -> Tensor:
-    """Keep candidates that reach the threshold of the calibration scores, or all of them if none does."""
-    limit = conformal.threshold(scores.sort().values[None], torch.tensor([len(scores)]), torch.tensor([alpha]), finite)
-    kept = S & (p >= limit)
+    """Keep the candidates whose rank among the calibration scores, as a fraction, exceeds alpha; all if none does."""
+    ranks = conformal.ranks(scores.sort().values[None], p[None])[0].float()
+    m = len(scores)
+    kept = S & (((ranks + 1) / (m + 1) if finite else ranks / m) > alpha)
     return torch.where(kept.any(1, keepdim=True), kept, S)
 
 
@@ -271,7 +272,12 @@ def main() -> None:
     results = json.loads(given.out.read_text()) if given.out.exists() else {}
 
     def save(found: dict[str, Any]) -> None:
-        results[given.part] = {"caution": CAUTION, "alone": ALONE, "device": given.device, **_rounded(found)}
+        results[given.part] = {
+            "caution": EXCESS_AS_ERROR,
+            "alone": SEPARATE_FRACTION,
+            "device": given.device,
+            **_rounded(found),
+        }
         text = json.dumps(results, separators=(",", ":")).replace("},{", "},\n{")
         store.replace(given.out, f"{text}\n".encode())
 

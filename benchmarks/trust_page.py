@@ -1,4 +1,4 @@
-"""docs/trust.md: the tables between its markers, and the plot, from the results of `benchmarks.trust`."""
+"""docs/evidence/trust.md: the tables between its markers, and the plot, from the results of `benchmarks.trust`."""
 
 import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from scipy import stats
 
 from benchmarks import synthetic
 
-PAGE, PLOT = Path("docs/trust.md"), Path("docs/trust.svg")
+PAGE, PLOT = Path("docs/evidence/trust.md"), Path("docs/evidence/trust.svg")
 BEGIN, END = "<!-- begin {} -->", "<!-- end {} -->"
 ALPHAS = (0.02, 0.05, 0.1, 0.2)
 DATASETS = ("lost", "bird-song")

@@ -1,8 +1,8 @@
-"""Names in captions: who is who in a newspaper's photos, when a caption only lists who is in them.
+"""Faces and names: who is who in newspaper photos whose captions only list the people in them.
 
 Run it with ``python examples/captions.py``. Each row is a face: 20 numbers that describe it, an estimated age and the
 section of the newspaper. Its candidates are the names in the caption, as text: ``Ada Holm;Ben Ode``. Faces and captions
-are made up here. A model and a page are written into the current folder; the page needs
+are synthetic. The script writes a model and a report into the current folder; the report needs
 ``pip install 'candidly[report]'``.
 """
 
@@ -11,20 +11,20 @@ import pyarrow as pa
 
 from candidly import PartialLabelClassifier, report
 
-SECTIONS = {"politics": "Holm", "sport": "Ode", "culture": "Pires", "business": "Quist"}  # who is where most often
+SECTIONS = {"politics": "Holm", "sport": "Ode", "culture": "Pires", "business": "Quist"}  # a family per section
 PEOPLE = [f"{first} {last}" for last in SECTIONS.values() for first in ("Ada", "Ben", "Cleo", "Dov", "Elif", "Finn")]
 TWINS = ("Ada Quist", "Ben Quist")  # never in a photo without each other
 
 
 def choose_people(section, rng):
-    """Return who is in a photo: one to four people, most of them of its section, and of the twins both or none."""
+    """Return the people in a photo: one to four, mostly those of its section, and either both twins or neither."""
     chance = np.array([5.0 if name.endswith(SECTIONS[section]) else 1.0 for name in PEOPLE])
     people = rng.choice(PEOPLE, size=rng.integers(1, 5), replace=False, p=chance / chance.sum()).tolist()
     return sorted({*people, *TWINS}) if set(people) & set(TWINS) else people
 
 
 def take_photos(number, looks, rng):
-    """Return a table of faces, their captions, and who they are."""
+    """Return a table of faces, their captions, and their true names."""
     faces, rest, captions, names = [], {"age": [], "section": []}, [], []
     for section in rng.choice(list(SECTIONS), size=number).tolist():
         people = choose_people(section, rng)
@@ -39,7 +39,7 @@ def take_photos(number, looks, rng):
 
 
 def tell(what, right, twins):
-    """Print how many names are right, of the twins and of all others."""
+    """Print the fraction of correct names, for the twins and for all others."""
     print(f"{what}: {right[~twins].mean():.1%} named right; the twins, by guessing, {right[twins].mean():.1%}")
 
 
@@ -53,10 +53,10 @@ def main():
     learner = PartialLabelClassifier(separator=";", max_epochs=15, random_state=1).fit(X, captions)
     print("\n".join(learner.features_.describe()))
 
-    # Wherever one of the twins is a candidate the other is, too. No row says which of them is which, so nothing can
-    # tell them apart: no method, and no number of photos. Which name goes to which of them is up to the first weights,
-    # and with another random_state most of them may be right, or wrong. What helps is a row that has only one of the
-    # two, such as a face labelled by hand. The audit finds such pairs, cleaning spares them, and the page names them.
+    # Wherever one of the twins is a candidate, the other is too. No row says which is which, so no method and no number
+    # of photos can tell them apart. The initialisation decides which name each of them gets: with another random_state
+    # most of them may be right, or wrong. What helps is a row with only one of the two, such as a face labelled by
+    # hand. The audit finds such pairs, cleaning does not choose between them, and the report names them.
     twins, new_twins = np.isin(names, TWINS), np.isin(new_names, TWINS)
     before = np.mean([len(caption.split(";")) for caption in captions])
     print(f"\n{len(names)} faces with a caption: {before:.2f} names each, {learner.candidates_.mean_size:.2f} kept")
@@ -76,11 +76,11 @@ def main():
     for row in range(5):
         print(f"  {new_names[row]:12}{', '.join(learner.classes_[sets[row]])}")
 
-    findings = report.summarise(learner, "Faces in captions", y_true=names)
+    facts = report.summarise(learner, "Faces in captions", y_true=names)
     learner.save("captions-model")
     again = PartialLabelClassifier.load("captions-model")
     print("\nthe loaded model predicts the same:", np.array_equal(again.predict(new_X), learner.predict(new_X)))
-    report.write(findings, "captions.html")
+    report.write(facts, "captions.html")
     print("written: captions-model, captions.html")
 
 

@@ -1,7 +1,7 @@
-"""Annotators disagree: from a table of votes to better labels, and to a classifier.
+"""Annotators disagree: from a table of votes to better labels and a classifier.
 
-Run it with ``python examples/crowd_votes.py``. The items are handwritten digits. 400 of them were labelled, each by
-three of five annotators; the votes are made up here, so that what comes out can be compared with the true labels.
+Run it with ``python examples/crowd_votes.py``. The items are handwritten digits. 400 of them have labels, each from
+three of five annotators. The votes are synthetic, so that the results can be compared with the true labels.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ LOOK_ALIKES = {0: 6, 1: 7, 2: 3, 3: 8, 4: 9, 5: 6, 6: 5, 7: 1, 8: 3, 9: 4}  # wh
 
 
 def vote(true, worker, rng):
-    """Return the label that an annotator gives; when ann and eve are wrong, they are so at random."""
+    """Return the label that an annotator gives; the errors of ann and eve are random."""
     if rng.random() < ACCURACY[worker]:
         return true
     return int(rng.integers(10)) if worker in ("ann", "eve") else LOOK_ALIKES[true]
@@ -32,13 +32,13 @@ def make_votes(y, rng):
 
 
 def take_majority(votes, rng):
-    """Return the most voted label of each task; a tie is decided by chance."""
+    """Return the most voted label of each task; ties are broken at random."""
     best = (votes.counts + 0.5 * rng.random(votes.counts.shape)).argmax(1)
     return np.array(votes.candidates.classes)[best]
 
 
 def show_disputed(votes, learner, y):
-    """Print what became of a few items on which all three annotators differ."""
+    """Print the results for a few items on which all three annotators differ."""
     print("\nitem   votes     kept      most probable   true")
     given, kept = votes.candidates.decode(), learner.candidates_.decode()
     for i in np.flatnonzero(votes.candidates.sizes == 3)[:8]:
@@ -48,7 +48,7 @@ def show_disputed(votes, learner, y):
 
 
 def main():
-    """Compare learning from all votes with learning from the majority's."""
+    """Compare learning from all votes with learning from the majority vote."""
     rng = np.random.default_rng(0)
     X, y = load_digits(return_X_y=True)
     rows = rng.permutation(len(y))
@@ -56,18 +56,18 @@ def main():
 
     votes = candidates.from_annotations(make_votes(y_train, rng))
     print(votes)
-    for worker, share in zip(votes.workers, votes.agreement.workers, strict=True):
-        print(f"  {worker} agrees with the majority of the others on {share:.0%} of the tasks")
+    for worker, agreement in zip(votes.workers, votes.agreement.workers, strict=True):
+        print(f"  {worker} agrees with the majority of the others on {agreement:.0%} of the tasks")
 
-    # Tasks come in the order in which they first appear in the table: take the features in that order.
+    # Tasks are in the order of their first appearance in the table: bring the features into that order.
     tasks = list(votes.tasks)
     X_train, y_train = X_train[tasks], y_train[tasks]
 
-    # Every label that somebody gave is a candidate, and training starts from the shares of the votes.
+    # Every label that an annotator gave is a candidate, and training starts from the fractions of the votes.
     learner = PartialLabelClassifier(max_epochs=15, random_state=0)
     learner.fit(X_train, votes.candidates, weights=votes.weights())
 
-    # What is usually done instead: believe the majority, and train the same networks on one label per item.
+    # The usual alternative: take the majority vote, and train the same networks on one label per item.
     majority = take_majority(votes, rng)
     baseline = PartialLabelClassifier(max_epochs=15, random_state=0).fit(X_train, majority)
 
@@ -77,7 +77,7 @@ def main():
     scores = (baseline.predict(X_test) == y_test).mean(), (learner.predict(X_test) == y_test).mean()
     print(f"{'right predictions of 400 new ones':35}{scores[0]:13.1%}{scores[1]:12.1%}")
 
-    # No annotator gave the true label to some items. No method that chooses among the votes can then be right.
+    # For some items no annotator gave the true label. No method that chooses among the votes can be right there.
     given = [label in names for label, names in zip(y_train, votes.candidates.decode(), strict=True)]
     kept = [label in names for label, names in zip(y_train, learner.candidates_.decode(), strict=True)]
     print(f"\nthe true label is among the votes of {np.mean(given):.1%}, and among those kept of {np.mean(kept):.1%}")

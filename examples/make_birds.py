@@ -1,13 +1,13 @@
-"""Write the tables of the README and of docs/guide.md into the current folder, to try their commands on.
+"""Write the tables of the README and of the guides in docs/guides into the current folder.
 
-Run it with ``python examples/make_birds.py``. The birds are made up, and easier to tell apart than real ones.
+Run it with ``python examples/make_birds.py``. The birds are synthetic, and easier to tell apart than real ones.
 """
 
 import csv
 
 import numpy as np
 
-SPECIES = {  # weight in grams, length of a wing in millimetres, usual colours
+SPECIES = {  # weight in grams, wing length in millimetres, usual colours
     "dunnock": (21, 70, ("brown", "grey")),
     "finch": (23, 87, ("red", "grey")),
     "robin": (17, 73, ("red", "brown")),
@@ -17,19 +17,19 @@ SPECIES = {  # weight in grams, length of a wing in millimetres, usual colours
 
 
 def measure(name, rng):
-    """Return the features of a bird; a wing in ten could not be measured."""
+    """Return the features of a bird; one wing in ten could not be measured."""
     weight, wing, colours = SPECIES[name]
     length = f"{rng.normal(wing, 3):.0f}" if rng.random() < 0.9 else ""
     return f"{rng.normal(weight, 2):.1f}", length, str(rng.choice(colours))
 
 
 def list_candidates(name, rng):
-    """Return what an observer could not exclude: the species, and each other one with a chance of a third."""
+    """Return what an observer could not rule out: the true species, and each other one with probability 1/3."""
     return "|".join(other for other in SPECIES if other == name or rng.random() < 1 / 3)
 
 
 def cast_votes(bird, name, rng):
-    """Return the votes of three observers, who are right in three of four cases."""
+    """Return the votes of three observers, each of which is right with probability 3/4."""
     others = [other for other in SPECIES if other != name]
     return [(bird, who, name if rng.random() < 0.75 else str(rng.choice(others))) for who in ("ann", "bob", "eve")]
 

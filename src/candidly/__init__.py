@@ -1,15 +1,27 @@
 """candidly: learning from ambiguous labels.
 
-Give it rows with candidate sets of classes; get back a classifier, cleaned labels and the evidence. Public names are
-resolved on first use, so that ``import candidly`` and ``candidly --help`` are immediate; type checkers and editors see
-them as they are.
+Rows with candidate sets of classes in; a classifier, cleaned labels and prediction sets out, with estimates of how far
+to trust them. Public names are imported on first use, so that ``import candidly`` and ``candidly --help`` are fast.
+Type checkers and editors see all names with their types.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from candidly import bench, candidates, cleaning, conformal, data, engine, estimator, methods, metrics, report
+    from candidly import (
+        bench,
+        candidates,
+        cleaning,
+        conformal,
+        data,
+        engine,
+        estimator,
+        methods,
+        metrics,
+        report,
+        tables,
+    )
     from candidly.candidates import Candidates, encode, from_annotations
     from candidly.cleaning import CLEANERS, Clsp, Conformal, Oracle, Random
     from candidly.data import corrupt
@@ -21,6 +33,7 @@ if TYPE_CHECKING:
         Method,
         Model,
         OneNetwork,
+        Predict,
         Problem,
         Recipe,
         Sweep,
@@ -54,6 +67,7 @@ __all__ = [
     "Oracle",
     "PartialLabelClassifier",
     "Pop",
+    "Predict",
     "Problem",
     "Proden",
     "Random",
@@ -81,35 +95,37 @@ __all__ = [
     "report",
     "scoring",
     "soft_ce",
+    "tables",
     "uniform_weights",
 ]
 
-# Where each name comes from at run time: a room's names, or a module by itself.
+# The room of each name. `Model` comes with the methods, so that a loaded model finds them.
 _NAMES = {
     "candidates": ("Candidates", "encode", "from_annotations"),
     "cleaning": ("CLEANERS", "Clsp", "Conformal", "Oracle", "Random"),
     "engine": (
-        *("RECIPES", "Batch", "BuildNet", "Cleaner", "Method", "OneNetwork", "Problem", "Recipe", "Sweep", "fit"),
-        *("candidate_nll", "masked_softmax", "soft_ce", "uniform_weights"),
+        *("RECIPES", "Batch", "BuildNet", "Cleaner", "Method", "OneNetwork", "Predict", "Problem", "Recipe", "Sweep"),
+        *("candidate_nll", "fit", "masked_softmax", "soft_ce", "uniform_weights"),
     ),
     "estimator": ("PartialLabelClassifier", "evaluate"),
     "methods": ("METHODS", "Cavl", "Cc", "Crosel", "Model", "Pop", "Proden", "Rc", "Valen"),
 }
-_HOMES = {name: room for room, names in _NAMES.items() for name in names}
+_ROOM_OF = {name: room for room, names in _NAMES.items() for name in names}
 _MODULES = {
     **{room: room for room in ("bench", "candidates", "cleaning", "conformal", "data", "engine", "estimator")},
-    **{room: room for room in ("methods", "metrics", "report")},
+    **{room: room for room in ("methods", "metrics", "report", "tables")},
     "corrupt": "data.corrupt",
     "scoring": "estimator.scoring",
 }
 
+if not TYPE_CHECKING:  # a type checker would take every unknown name for Any
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"candidly.{_HOMES[name]}"), name)
-    if name in _MODULES:
-        return importlib.import_module(f"candidly.{_MODULES[name]}")
-    raise AttributeError(f"module 'candidly' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _ROOM_OF:
+            return getattr(importlib.import_module(f"candidly.{_ROOM_OF[name]}"), name)
+        if name in _MODULES:
+            return importlib.import_module(f"candidly.{_MODULES[name]}")
+        raise AttributeError(f"module 'candidly' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

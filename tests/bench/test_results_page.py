@@ -14,7 +14,7 @@ SUMMARIES = ROOT / "benchmarks" / "results" / "uai2025"
 
 
 def made():
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "evidence" / "results.md").read_text(encoding="utf-8")
     return text.partition(BEGIN)[2].partition(END)[0].strip()
 
 
@@ -36,7 +36,7 @@ def test_every_run_of_the_specs_is_there():
 
 
 def test_the_tables_of_trust_are_up_to_date():
-    page = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence" / "trust.md").read_text(encoding="utf-8")
     results = json.loads((ROOT / "benchmarks" / "results" / "trust.json").read_text(encoding="utf-8"))
     assert results.keys() == {"synthetic", "real", "training", "ensembles"}
     assert trust_page.fill(page, results) == page

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 
-from candidly.cleaning.audit import ALPHAS, Audit, audit, estimate_missing
+from candidly.cleaning.audit import ALPHAS, ASSUMPTIONS, Audit, Doubt, audit, estimate_missing
 from candidly.cleaning.budget import Budget
 from tests.cleaning.test_budget import paired, simulate
 
@@ -88,7 +89,7 @@ def test_missing_labels_are_found_and_clean_sets_are_not_called_noisy(settings):
         found = audited(*spoil(seed, 0.15, **settings)[:2], alphas=(0.05, 0.1))
         assert found.missing.low > 0.08
         assert all(level.declined is not None and level.lost is level.removed is None for level in found.levels)
-        assert "the true label seems to be missing" in found.levels[0].declined
+        assert "the true label seems to be missing from" in found.levels[0].declined
         assert all(level.candidates > 0 for level in found.levels)
         assert any("sets look noisy" in line for line in found.words)
         clean = audited(*spoil(seed, 0.0, **settings)[:2], alphas=(0.05,))
@@ -184,8 +185,8 @@ def test_classes_that_cannot_be_trusted_are_named():
 
 def test_words_say_whether_candidates_look_alike():
     alike, plain = audited(*simulate(0, "alike", n=1000)[:2]), audited(*simulate(0, n=1000)[:2])
-    assert any("more candidates per row than chance explains" in line for line in alike.words)
-    assert not any("than chance explains" in line for line in plain.words)
+    assert any("extra plausible candidates per row" in line for line in alike.words)
+    assert not any("extra plausible" in line for line in plain.words)
     assert all(f"{one.error:.1%} of the rows" in one.words[1] for one in (alike, plain))
 
 
@@ -200,10 +201,45 @@ def test_everything_is_json():
     z, S, y = paired(0, 1.0)
     found = audited(z, S, y=y)
     plain = json.loads(json.dumps(found.to_json()))
-    assert plain.keys() == {field.name for field in dataclasses.fields(Audit)}
+    assert plain.keys() == {field.name for field in dataclasses.fields(Audit)} - {"class_names"}
     assert plain["levels"][2]["lost"] == list(found.levels[2].lost)
     assert plain["levels"][2]["true_lost"] == found.levels[2].true_lost
     assert plain["pairs"][0]["numbers"] == [0, 1]
     assert plain["missing"] == list(found.missing)
     declined = audited(*spoil(0, 0.3, **CLEAR)[:2], alphas=(0.05,)).to_json()["levels"][0]
     assert declined["lost"] is declined["removed"] is None
+
+
+def test_a_printed_audit_shows_levels_advice_and_classes():
+    z, S, y = paired(0, 1.0)
+    plain = str(audited(z, S, alphas=(0.05, 0.2)))
+    found = audit(z, S, Budget.of(z, S), alphas=(0.05, 0.2), y=y, class_names=["wren", "robin\x1b[31m", "jay", 4])
+    lines = str(found).splitlines()
+    heads = ["alpha", "true labels lost", "actual", "wrong candidates removed", "actual", "candidates removed"]
+    assert re.split(r"\s{2,}", lines[0]) == heads
+    for level, line in zip(found.levels, lines[1:3], strict=True):
+        mark, lost, true_lost, removed, true_removed, candidates = re.split(r"\s{2,}", line)
+        assert (mark, int(candidates)) == (f"{level.alpha:g}", level.candidates)
+        assert lost == f"{level.lost.value:.1%} ({100 * level.lost.low:.1f} to {level.lost.high:.1%})"
+        assert removed.startswith(f"{level.removed.value:.1%} (")
+        assert (true_lost, true_removed) == (f"{level.true_lost:.1%}", f"{level.true_removed:.1%}")
+    assert ASSUMPTIONS in lines
+    assert set(found.words) < set(lines)
+    assert any(line.startswith("  wren and robin") and "\x1b" not in line for line in lines)
+    assert "actual" not in plain
+    assert "class 0 and class 1: one of them" in plain
+
+
+def test_a_printed_audit_says_why_there_is_no_estimate():
+    found = audited(*spoil(0, 0.3, **CLEAR)[:2], alphas=(0.05, 0.2))
+    lines = str(found).splitlines()
+    assert re.split(r"\s{2,}", lines[1])[1:3] == ["–", "–"]
+    assert [line for line in lines if line.startswith("No estimate")] == [f"No estimate: {found.levels[0].declined}."]
+
+
+def test_a_printed_audit_lists_a_few_of_many_classes():
+    doubts = tuple(Doubt(k, 5.0, "why") for k in range(13))
+    lines = str(
+        dataclasses.replace(audited(*simulate(0)[:2]), classes=doubts, class_names=("x" * 50,) * 13)
+    ).splitlines()
+    assert lines[-2:] == [f"  {'x' * 39}…: why", "  … and 3 more"]

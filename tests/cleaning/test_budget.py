@@ -361,7 +361,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     lost = whole.lost(z, S, kept)
     monkeypatch.setattr(temperature, "_BLOCK_VALUES", 64)
     monkeypatch.setattr(temperature, "_BLOCK_ROWS", 7)
-    monkeypatch.setattr(budget, "_ROWS", 7)
+    monkeypatch.setattr(budget, "_BLOCK_ROWS", 7)
     parts = Budget.of(z, S)
     for name in ("temperature", "cautious", "error", "excess"):
         assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-9)

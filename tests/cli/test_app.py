@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from candidly import __version__
 from candidly.cli import app as cli
 from candidly.data import REGISTRY
 from candidly.engine.recipe import RECIPES
@@ -19,6 +20,11 @@ def test_methods_lists_every_method(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(METHODS)
     assert all(len(line.split()) > 2 for line in lines)
+
+
+def test_version(capsys):
+    cli.main(["--version"])
+    assert capsys.readouterr().out == f"candidly {__version__}\n"
 
 
 def test_an_unknown_command_is_refused(capsys):
@@ -35,12 +41,12 @@ def test_demo_reports_all_four_combinations(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "quick" in out
     rows = re.findall(r"^(\S+) +([\d.]+) ± ([\d.]+) +([\d.]+)% +([\d.]+)% +[\d.]+$", out, re.MULTILINE)
-    assert [row[0] for row in rows] == ["PRODEN", "Conf+PRODEN", "CroSel", "Conf+CroSel"]
+    assert [row[0] for row in rows] == ["proden", "conformal+proden", "crosel", "conformal+crosel"]
     accuracy, kept, removed = ({row[0]: float(row[i]) for row in rows} for i in (1, 3, 4))
     assert min(accuracy.values()) > 60  # chance is 10
-    assert (kept["PRODEN"], removed["PRODEN"]) == (100, 0)
-    assert 70 < kept["Conf+PRODEN"] < 100
-    assert removed["Conf+PRODEN"] > 30
+    assert (kept["proden"], removed["proden"]) == (100, 0)
+    assert 70 < kept["conformal+proden"] < 100
+    assert removed["conformal+proden"] > 30
 
 
 SMALL = ["--methods", "proden,conf+proden", "--seeds", "0-1", "--epochs", "2", "--device", "cpu"]
@@ -103,10 +109,10 @@ def test_bench_runs_a_suite_and_reports_what_is_missing(tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say what to run"),
-        (["--datasets", "digits"], "say what to run"),
+        ([], "nothing to run"),
+        (["--datasets", "digits"], "nothing to run"),
         (["--suite", "uai2024"], "unknown suite 'uai2024'; use one of uai2025-realworld"),
-        (["spec.toml", "--suite", "uai2025-images"], "both a file and a suite"),
+        (["spec.toml", "--suite", "uai2025-images"], "both a file and --suite"),
         (["nothing.toml"], "nothing.toml"),
         (["--datasets", "digits", "--methods", "prodne"], "unknown method 'prodne'"),
         (["--datasets", "digits", "--methods", "proden", "--seeds", "4-0"], "seeds is '4-0'"),
@@ -179,7 +185,7 @@ def test_wrong_usage_ends_with_2(capsys, arguments):
         (MemoryError("Unable to allocate 7 TiB"), 1, "candidly: Unable to allocate 7 TiB"),
         (MemoryError(), 1, "candidly: MemoryError"),
         (ModuleNotFoundError("install it"), 1, "candidly: install it"),
-        (KeyboardInterrupt(), 130, "candidly: interrupted; what was done is kept, and nothing is half-written"),
+        (KeyboardInterrupt(), 130, "candidly: interrupted; finished work is kept, and no file is incomplete"),
     ],
 )
 def test_errors_are_one_line(capsys, monkeypatch, error, status, text):

@@ -18,12 +18,14 @@ from candidly import PartialLabelClassifier
 from candidly.cleaning.audit import ALPHAS
 from candidly.cli import app as cli
 from candidly.cli import options
-from candidly.cli.options import Setting, Telling, Training
-from candidly.cli.output import describe_audit, describe_findings
+from candidly.cli.options import OutputOptions, SetOptions, TrainingOptions
+from candidly.cli.output import describe_audit, describe_report
 from candidly.cli.reading import split
 from candidly.conformal.calibration import CANDIDATES, KINDS, SCORES, Rule
+from candidly.engine import Model
 from candidly.estimator import evaluation
 from candidly.tables import files
+from candidly.tables.schema import Schema
 from tests.report.made import audit as audit_facts
 from tests.report.made import birds
 
@@ -106,7 +108,7 @@ def test_clean_writes_a_line_per_row_in_order(place, capsys, suffix):
         assert [{name for name, _ in row} for row in scores] == removed
     assert "120 rows, 3 classes" in out
     assert re.search(r"candidates per row: \d\.\d\d → \d\.\d\d; rows changed: \d+", out)
-    assert "of 120 rows with a known label: accuracy" in out
+    assert "on 120 rows with a known label: accuracy" in out
     assert f"cleaned: new{suffix}" in out
 
 
@@ -126,8 +128,8 @@ def test_the_estimate_at_the_level_is_told(place, capsys, command):
     name, *out = command
     arguments = (name, "large.csv", *ROLES, *out, *LEARNED, "--alpha", "0.07")
     printed = run(capsys, *arguments).out
-    percent = r"about ([\d.]+)% \(([\d.]+) to ([\d.]+)%\)"
-    line = re.search(rf"^true labels lost: {percent}, estimated; wrong candidates removed: {percent}$", printed, re.M)
+    percent = r"([\d.]+)% \(([\d.]+) to ([\d.]+)%\)"
+    line = re.search(rf"^estimated: true labels lost {percent}, wrong candidates removed {percent}$", printed, re.M)
     level = json.loads(run(capsys, *arguments, "--json").out)["estimate"]
     assert level["alpha"] == 0.07
     shares = [round(100 * share, 1) for share in (*level["lost"], *level["removed"])]
@@ -149,7 +151,7 @@ def test_an_audit_tells_what_each_level_costs(place, capsys):
     printed = run(capsys, *audit())
     title, heads, *lines = printed.out.splitlines()
     assert title.startswith("large.csv: 120 rows, 3 classes, 1.")
-    names = ["level", "true labels lost", "in truth", "wrong candidates removed", "in truth", "candidates removed"]
+    names = ["alpha", "true labels lost", "actual", "wrong candidates removed", "actual", "candidates removed"]
     assert re.split(r"\s{2,}", heads) == names
     levels = json.loads(run(capsys, *audit("--json")).out)["audit"]["levels"]
     assert [level["alpha"] for level in levels] == list(ALPHAS)
@@ -161,8 +163,8 @@ def test_an_audit_tells_what_each_level_costs(place, capsys):
         assert removed.startswith(f"{level['removed'][0]:.1%} (")
         assert [true_lost, true_removed] == [f"{level[name]:.1%}" for name in ("true_lost", "true_removed")]
         assert int(candidates) == level["candidates"]
-    assert "no guarantee" in printed.out
-    assert "The most likely candidate of about" in printed.out
+    assert "without a guarantee" in printed.out
+    assert "The most likely candidate is wrong in about" in printed.out
     assert sorted(path.name for path in place.iterdir()) == before
 
 
@@ -180,11 +182,11 @@ def test_an_audit_is_the_estimators(place, capsys):
 def test_an_audit_without_labels_and_with_a_page(place, capsys):
     arguments = ("audit", "large.csv", "--candidates", "tags", "--drop", "id,label", *LEARNED)
     out = run(capsys, *arguments, "--alpha", "0.07", "--report", "page.html").out
-    assert "in truth" not in out
+    assert "true value" not in out
     assert re.search(r"^0\.07 \*  ", out, re.MULTILINE)
     assert out.endswith("\nreport: page.html\n")
     page = (place / "page.html").read_text()
-    assert "What this costs" in page
+    assert "Cost of cleaning" in page
     assert re.search(r"0\.07 <small>used here</small>", page)
     assert run(capsys, *arguments, "--quiet") == ("", "")
 
@@ -203,7 +205,7 @@ def test_votes_are_audited(place, capsys):
 
 
 def made_up(classes=30):
-    """Findings with an audit that doubts many classes, one of them with a hostile and one with a long name."""
+    """ReportFacts with an audit that doubts many classes, one of them with a hostile and one with a long name."""
     names = ["\x1b[31mred", "x" * 300, *(f"class {j}" for j in range(2, classes))]
     found = birds(rows=100, doubtful=2, classes=names)
     pairs = [{"numbers": [j, j + 1], "rows": 8.0, "why": "why not"} for j in range(12)]
@@ -213,10 +215,10 @@ def made_up(classes=30):
 
 def test_doubts_are_told_by_name_a_few_of_each(capsys):
     lines, facts = describe_audit(made_up(), None)
-    Telling().tell(lines, facts)
+    OutputOptions().show(lines, facts)
     out = capsys.readouterr().out
     assert f"  \\x1b[31mred and {'x' * 39}…: why not\n" in out
-    assert "  class 9 and class 10: why not\n  … and 2 more\nclasses not to trust:\n" in out
+    assert "  class 9 and class 10: why not\n  … and 2 more\nDoubtful classes:\n" in out
     assert out.endswith("  class 8: too few\n  class 9: too few\n")
     assert out.count("more\n") == 1
     assert "\x1b" not in out
@@ -231,11 +233,11 @@ def test_levels_without_an_estimate_say_why():
     lines, _ = describe_audit(found, None)
     assert lines.count("No estimate: too noisy.") == 1
     assert re.split(r"\s{2,}", lines[4]) == ["0.05 *", "–", "–", "65"]
-    assert "true labels lost: not estimated, because too noisy" in describe_findings(found, {})[0]
+    assert "true labels lost: no estimate (too noisy)" in describe_report(found, {})[0]
 
 
 def test_the_help_names_the_levels():
-    assert f"(default: {','.join(map(str, ALPHAS))})" in cli.tables.audit.__doc__
+    assert f"(default: {','.join(map(str, ALPHAS))})" in cli.training.audit.__doc__
 
 
 def test_formats_make_no_difference(place, capsys):
@@ -268,7 +270,7 @@ def test_a_label_that_is_no_class_is_not_scored(place, capsys):
     files.write(TABLE.set_column(4, "label", pa.array(labels)), "some.csv")
     printed = run(capsys, "clean", "some.csv", *ROLES, "--out", "new.csv", *TINY)
     assert "1 labels in column 'label' are not classes, such as 'yak' in row 0; these rows are not" in printed.err
-    assert "of 38 rows with a known label" in printed.out
+    assert "on 38 rows with a known label" in printed.out
     assert files.read("new.csv")["true"].to_pylist() == labels
 
 
@@ -276,9 +278,9 @@ def test_fit_predict_and_report(place, capsys):
     out = run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", "--report", "page.html", *TINY).out
     assert "model: model\nreport: page.html\n" in out
     assert sorted(path.name for path in (place / "model").iterdir()) == [
-        "findings.json",
         "model.json",
         "model.safetensors",
+        "report.json",
     ]
     out = run(capsys, "predict", "model", "rows.csv", "--out", "new.csv", "--alpha", "0.2").out
     assert re.search(r"40 rows, 3 classes, mean confidence [\d.]+%\nclasses per set: ", out)
@@ -292,6 +294,29 @@ def test_fit_predict_and_report(place, capsys):
     assert as_sets(found["set"]) == expected
     assert run(capsys, "report", "model", "--out", "again.html").out.endswith("\nreport: again.html\n")
     assert (place / "again.html").read_bytes() == (place / "page.html").read_bytes()
+
+
+def test_predicting_and_evaluating_take_one_pass(place, kept_model, monkeypatch):
+    passes, original = [], Model.predict
+    monkeypatch.setattr(Model, "predict", lambda model, rows: passes.append(len(rows)) or original(model, rows))
+    cli.main(["predict", kept_model, "rows.csv", "--out", "new.csv", "--alpha", "0.3", "--max-risk", "0.9"])
+    assert passes == [64]  # one block
+    cli.main(["evaluate", kept_model, "rows.csv", "--labels", "label"])
+    assert passes == [64, 64]
+
+
+def test_the_delimiter_of_the_training_table_is_the_default(place, capsys):
+    for name in ("semi.csv", "more.csv"):
+        (place / name).write_text((place / "rows.csv").read_text().replace(",", ";"))
+    run(capsys, "fit", "semi.csv", *ROLES, "--delimiter", ";", "--out", "model", *TINY)
+    files.write(TABLE, "rows.tsv")
+    for name in ("more.csv", "rows.parquet", "rows.tsv"):
+        run(capsys, "predict", "model", name, "--out", f"new-{name}.parquet")
+    run(capsys, "predict", "model", "rows.csv", "--delimiter", ",", "--out", "given.parquet")
+    found = [files.read(path) for path in sorted(place.glob("*.parquet")) if path.name != "rows.parquet"]
+    assert len(found) == 4
+    assert all(one.equals(found[0]) for one in found)
+    assert PartialLabelClassifier.load("model").schema_ == Schema("tags", "id", "label", [], "|", ";")
 
 
 def test_prediction_sets_are_made_as_asked(place, capsys, kept_model):
@@ -358,13 +383,16 @@ def test_evaluate_knows_classes_that_are_numbers(place, capsys):
         (("predict", "--out", "n.csv", "--max-risk", "1.5"), "max_risk is 1.5; it must lie between 0 and 1"),
         (
             ("predict", "--out", "n.csv", "--kind", "split"),
-            "--kind is for prediction sets; give their level with --alpha",
+            "--kind applies to prediction sets; set their level with --alpha",
         ),
         (
             ("evaluate", "--labels", "lable"),
             "rows.csv has no column 'lable' (did you mean 'label'?); name another with",
         ),
-        (("evaluate", "--labels", "size"), "--labels is 'size', which the model was trained on; name the true labels"),
+        (
+            ("evaluate", "--labels", "size"),
+            "--labels is 'size', a feature of the model; name the column of true labels",
+        ),
         (("evaluate", "--labels", "label", "--plot", "a.gif"), "a.gif cannot be written: its name must end in"),
         (("evaluate", "--labels", "label", "--plot", "no/a.svg"), "the folder no does not exist"),
     ],
@@ -580,24 +608,27 @@ def test_options_reach_the_estimator(place, monkeypatch):
 
 
 def test_options_of_sets_are_the_estimators():
-    assert {field.name for field in dataclasses.fields(Setting)} == {"kind", "score", "candidate"}
+    assert {field.name for field in dataclasses.fields(SetOptions)} == {"kind", "score", "candidate"}
     for kind, known in ((options.Kind, KINDS), (options.Score, SCORES), (options.Candidate, CANDIDATES)):
         names = typing.get_args(typing.get_args(typing.get_args(kind)[0])[0])
         assert names == tuple(known)
-        assert all(name in Setting.__doc__ for name in names)
+        assert all(name in SetOptions.__doc__ for name in names)
     for field in dataclasses.fields(Rule):
         assert inspect.signature(PartialLabelClassifier.predict_p).parameters[field.name].default == field.default
         if field.name != "smooth":
-            assert f"(default: {field.default})" in Setting.__doc__
+            assert f"(default: {field.default})" in SetOptions.__doc__
 
 
 def test_the_help_names_the_estimators_defaults(capsys):
     defaults = inspect.signature(PartialLabelClassifier).parameters
     for name in ("members", "folds", "alpha"):
-        assert re.search(rf" {name}: [^\n]*\(default: {defaults[name].default}\)", Training.__doc__)
-    assert "None is 50, and 25 from 2000 rows on" in PartialLabelClassifier.__doc__
-    assert "(default: 50, and 25 from 2000 rows on)" in Training.__doc__
-    assert (Training().method, Training().cleaner) == (defaults["method"].default, defaults["cleaner"].default)
+        assert re.search(rf" {name}: [^\n]*\(default: {defaults[name].default}\)", TrainingOptions.__doc__)
+    assert "None means 50, or 25 for 2000 or more rows" in PartialLabelClassifier.__doc__
+    assert "(default: 50; 25 for 2000 or more rows)" in TrainingOptions.__doc__
+    assert (TrainingOptions().method, TrainingOptions().cleaner) == (
+        defaults["method"].default,
+        defaults["cleaner"].default,
+    )
 
 
 @pytest.mark.parametrize(
@@ -610,7 +641,7 @@ def test_lists_of_names(text, names):
 
 @pytest.mark.parametrize("text", ["", ",", "a,", " "])
 def test_lists_of_names_without_one(text):
-    with pytest.raises(ValueError, match=r"--drop is .*, with an empty name"):
+    with pytest.raises(ValueError, match=r"--drop is .*, which contains an empty name"):
         split(text, "--drop")
 
 

@@ -165,7 +165,7 @@ def remove(path):
 
 
 def page(to="{}"):
-    return lambda place: put(place / "model" / "findings.json", to)
+    return lambda place: put(place / "model" / "report.json", to)
 
 
 MANY = {name: values * 700 for name, values in COLUMNS.items()} | {"tags": [f"class {i}" for i in range(21_000)]}
@@ -206,14 +206,18 @@ CASES = {
     "no such column of ids": (None, fit("rows.csv", "--id", "name"), "rows.csv has no column 'name'"),
     "no such column of labels": (None, fit("rows.csv", "--labels", "true"), "rows.csv has no column 'true'"),
     "drop of an unknown column": (None, fit("rows.csv", "--drop", "size"), "rows.csv has no column 'size'"),
-    "drop of nothing": (None, fit("rows.csv", "--drop", "truth,,id"), "--drop is 'truth,,id', with an empty name"),
+    "drop of nothing": (
+        None,
+        fit("rows.csv", "--drop", "truth,,id"),
+        "--drop is 'truth,,id', which contains an empty name",
+    ),
     "candidates as ids": (None, fit("rows.csv", "--id", "tags"), "candidates and id both name the column 'tags'"),
     "labels as candidates": (None, fit("rows.csv", "--labels", "tags"), "candidates and labels both name"),
     "ids that are dropped": (None, fit("rows.csv", "--id", "id", "--drop", "id"), "id and drop both name"),
     "no feature left": (None, fit("rows.csv", "--drop", "id,weight,colour,truth"), "has no column of features beside"),
     "duplicate ids": (rows(id={7: "r03"}), fit("bad.csv", "--id", "id"), "rows 3 and 7 have the same id 'r03'"),
     "a missing id": (rows(id={7: ""}), fit("bad.csv", "--id", "id"), "row 7 has no id in column 'id'"),
-    "ids named like a result": (rows(kept=COLUMNS["id"]), clean("bad.csv", "--id", "kept"), "has the name 'kept'"),
+    "ids named like a result": (rows(kept=COLUMNS["id"]), clean("bad.csv", "--id", "kept"), "is named 'kept'"),
     "lists as a feature": (parquet(id=[[1]] * 30), fit("bad.parquet"), "column 'id' has type list<"),
     "an infinite number": (rows(weight={3: "inf"}), fit("bad.csv"), "bad.csv has inf in row 3, column 'weight'"),
     # candidates
@@ -238,7 +242,7 @@ CASES = {
     "no separator": (None, fit("rows.csv", "--separator", ""), "separator is empty"),
     "separator in a name": (parquet(tags=[["a|b", "c"], ["c"]] * 15), clean("bad.parquet"), "'a|b' contains '|'"),
     # training
-    "one fold": (None, [*clean(), "--folds", "1"], "folds is 1; every row is scored by networks that did not train"),
+    "one fold": (None, [*clean(), "--folds", "1"], "folds is 1; use at least 2, because held-out rows"),
     "no fold": (None, [*fit(), "--folds", "0"], "folds is 0"),
     "more folds than rows": (None, [*clean(), "--folds", "31"], "folds is 31 but there are 30 rows"),
     "alpha of 0": (None, fit("rows.csv", "--alpha", "0"), "alpha is 0"),
@@ -263,10 +267,10 @@ CASES = {
     "the page lies in the model": (None, fit("rows.csv", "--report", "new/page.html"), "lies in new"),
     "two things on standard output": (None, clean("rows.csv", "--json", out="-"), "--json and --out - both write"),
     # votes
-    "nothing to clean": (None, ["clean", "--out", "new.csv"], "say what to read"),
-    "candidates and votes": (None, clean("rows.csv", "--annotations", "votes.csv"), "exclude each other"),
+    "nothing to clean": (None, ["clean", "--out", "new.csv"], "nothing to read"),
+    "candidates and votes": (None, clean("rows.csv", "--annotations", "votes.csv"), "were both given"),
     "votes without features": (None, ["clean", "--annotations", "votes.csv", "--out", "new.csv"], "needs --features"),
-    "options of votes without votes": (None, clean("rows.csv", "--task", "id"), "--task is for votes"),
+    "options of votes without votes": (None, clean("rows.csv", "--task", "id"), "--task applies to votes"),
     "wide and long": (None, vote("wide.csv", "--annotators", "ann,bob", "--label", "ann"), "annotators is for wide"),
     "wide without tasks": (None, vote("wide.csv", "--annotators", "ann,bob"), "annotators needs the column of task"),
     "no such annotator": (None, vote("wide.csv", "--task", "id", "--annotators", "ann,eve"), "no column 'eve'"),
@@ -282,12 +286,12 @@ CASES = {
         "repeats task",
     ),
     "min-share of 2": (None, vote("votes.csv", "--min-share", "2"), "min_share is 2.0"),
-    "both from standard input": (None, vote("-", features="-"), "standard input is one table"),
+    "both from standard input": (None, vote("-", features="-"), "standard input holds only one table"),
     # audits
-    "nothing to audit": (None, ["audit", "--report", "new.html"], "say what to read"),
-    "candidates and votes to audit": (None, audit("many.csv", "--annotations", "votes.csv"), "exclude each other"),
-    "an audit of too few rows": (None, audit("rows.csv"), "rows.csv has 30 rows; an audit needs 100, add rows"),
-    "an audit of one fold": (None, [*audit(), "--folds", "1"], "folds is 1; every row is scored by networks that did"),
+    "nothing to audit": (None, ["audit", "--report", "new.html"], "nothing to read"),
+    "candidates and votes to audit": (None, audit("many.csv", "--annotations", "votes.csv"), "were both given"),
+    "an audit of too few rows": (None, audit("rows.csv"), "rows.csv has 30 rows; an audit needs at least 100"),
+    "an audit of one fold": (None, [*audit(), "--folds", "1"], "folds is 1; use at least 2, because held-out rows"),
     "a level of 0": (None, audit("many.csv", "--alphas", "0.1,0"), "--alphas is '0.1,0'; give levels between 0 and 1"),
     "a level of 1": (None, audit("many.csv", "--alphas", "1"), "--alphas is '1'; give levels between 0 and 1"),
     "no number": (None, audit("many.csv", "--alphas", "nan"), "--alphas is 'nan'; give levels between 0 and 1"),
@@ -302,16 +306,16 @@ CASES = {
     "no tensors": (remove("model/model.safetensors"), predict(), "model/model.safetensors does not exist"),
     "an old model": (model("format", to=0), predict(), "model/model.json has format version 0"),
     "another program's model": (raw("{}", "model/model.json"), predict(), "format version None"),
-    "no JSON": (raw("{", "model/model.json"), predict(), "model/model.json is no JSON file"),
-    "brackets without end": (raw("[" * 10**6, "model/model.json"), predict(), "model/model.json is no JSON file"),
+    "no JSON": (raw("{", "model/model.json"), predict(), "model/model.json is not a JSON file"),
+    "brackets without end": (raw("[" * 10**6, "model/model.json"), predict(), "model/model.json is not a JSON file"),
     "tampered tensors": (
         tensors(lambda data: data[:-1] + bytes([data[-1] ^ 1])),
         predict(),
         "truncated or was changed",
     ),
     "truncated tensors": (tensors(lambda data: data[:-99]), predict(), "is truncated or was changed"),
-    "tensors that claim too much": (tensors(claim, honest=True), predict(), "is no safetensors file"),
-    "tensors that are none": (tensors(lambda data: b"hello", honest=True), predict(), "is no safetensors file"),
+    "tensors that claim too much": (tensors(claim, honest=True), predict(), "is not a safetensors file"),
+    "tensors that are none": (tensors(lambda data: b"hello", honest=True), predict(), "is not a safetensors file"),
     "a trillion features": (model("facts", "shape", to=[10**12]), predict(), "model: "),
     "a trillion classes": (model("facts", "classes", to=10**12), predict(), "model: "),
     "a trillion seeds": (model("facts", "seeds", to=10**12), predict(), "model: "),
@@ -319,11 +323,11 @@ CASES = {
     "no features in the model": (model("facts", "estimator", "features", to={}), predict(), "model: "),
     "a network of nobody": (model("facts", "net", to="../../net.py"), predict(), "model: "),
     "a method of nobody": (model("facts", "method", to={"name": "os.system"}), predict(), "model: "),
-    "damaged findings": (page(), ["report", "model", "--out", "new.html"], "findings.json cannot be read"),
-    "no findings": (
-        remove("model/findings.json"),
+    "a damaged report": (page(), ["report", "model", "--out", "new.html"], "report.json cannot be read"),
+    "no report": (
+        remove("model/report.json"),
         ["report", "model", "--out", "new.html"],
-        "findings.json does not exist",
+        "report.json does not exist",
     ),
     "a missing feature": (rows(weight=None), predict("bad.csv"), "bad.csv lacks the columns 'weight'"),
     "an unknown feature": (

@@ -359,7 +359,7 @@ def test_the_threshold_keeps_the_estimated_risk():
     for limit, threshold in zip(limits, thresholds, strict=True):
         assert float(errors[confidence >= threshold].mean()) <= limit
     assert calibration.threshold(0.999) == float(confidence.min())
-    with pytest.warns(UserWarning, match=r"max_risk is 0.001, but the estimated share of errors is 0\.\d+ or more"):
+    with pytest.warns(UserWarning, match=r"max_risk is 0.001, but the estimated error rate is at least 0\.\d+"):
         assert Calibration.of(X, p, torch.ones_like(S), fold, 3).threshold(0.001) == math.inf
 
 

@@ -69,13 +69,17 @@ def test_uai2025_split(n):
 
 
 def test_uai2025_split_needs_rows():
-    with pytest.raises(ValueError, match="19 rows leave none to train on"):
+    with pytest.raises(ValueError, match="19 rows give no training rows"):
         uai2025_split(19, seed=0)
 
 
 @pytest.mark.parametrize(
     ("name", "train_size", "test_size", "num_classes", "num_features", "train_mean", "mean"),
-    [("lost", 896, 226, 14, 108, 2.2156, 2.2175), ("bird-song", 3968, 998, 12, 38, 2.1465, 2.1488)],
+    [
+        ("lost", 896, 226, 14, 108, 2.2156, 2.2175),
+        ("bird-song", 3968, 998, 12, 38, 2.1465, 2.1488),
+        ("msrc-v2", 1392, 363, 22, 48, 3.1489, 3.1527),
+    ],
 )
 def test_real_files(real_files, name, train_size, test_size, num_classes, num_features, train_mean, mean):
     dataset = uai2025(real_files(name))

@@ -59,8 +59,8 @@ class Beside(nn.Module):
             r"does not depend on the network's parameter nets.0.side.weight; call",
         ),
         ({"graph": "yes"}, "graph is 'yes'; use 'auto', 'on' or 'off'"),
-        ({"every": 0}, "every is 0; save every 1 or more epochs"),
-        ({"method": Valen(warmup=0)}, "warmup is 0; the graph needs at least one epoch"),
+        ({"every": 0}, "every is 0; it must be at least 1"),
+        ({"method": Valen(warmup=0)}, "warmup is 0; it must be at least 1"),
     ],
 )
 def test_a_wrong_argument_is_refused_with_advice(options, message):
@@ -74,7 +74,7 @@ def test_a_frozen_layer_may_lie_beside_the_head():
 
 
 def test_dropout_trains_with_a_warning():
-    with pytest.warns(UserWarning, match="not repeatable to the bit"):
+    with pytest.warns(UserWarning, match="not reproducible to the bit"):
         model = train(Cc(), net=lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Dropout(0.5)))
     assert model.predict(problem().X).isfinite().all()
 

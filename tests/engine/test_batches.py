@@ -213,8 +213,8 @@ def sweeping(standardise=True):
 
 @pytest.mark.parametrize("numbers", [1, 20, 2**24])
 def test_a_sweep_equals_evaluating_row_by_row(numbers, monkeypatch):
-    monkeypatch.setattr(batches, "_SWEEP_NUMBERS", {"cpu": numbers})
-    monkeypatch.setattr(batches, "_LAYER", 1)
+    monkeypatch.setattr(batches, "_BLOCK_NUMBERS", {"cpu": numbers})
+    monkeypatch.setattr(batches, "_LAYER_WIDTH", 1)
     problem, method = sweeping()
     found = Sweep(problem, method)(method.predict)
     chosen = torch.tensor([[0, 5, 3, 3], [7, 7, 1, 2]])

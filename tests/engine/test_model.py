@@ -317,13 +317,13 @@ def test_damaged_files(tmp_path):
         Model.load(tmp_path)
     tensors.write_bytes(data)
     index.write_text(good[:-10])
-    with pytest.raises(ValueError, match="no JSON file"):
+    with pytest.raises(ValueError, match="not a JSON file"):
         Model.load(tmp_path)
     index.write_text(json.dumps(json.loads(good) | {"format": 99}))
     with pytest.raises(ValueError, match="format version 99"):
         Model.load(tmp_path)
     index.write_text(json.dumps(json.loads(good) | {"tensors": "../elsewhere.safetensors"}))
-    with pytest.raises(ValueError, match="no tensor file beside it"):
+    with pytest.raises(ValueError, match="not a tensor file next to it"):
         Model.load(tmp_path)
     index.write_text(good)
     assert Model.load(tmp_path).predict(torch.zeros(2, D)).shape == (2, 2, C)
@@ -528,6 +528,57 @@ def test_a_model_of_parts_is_lean(name):
     assert_same(model.to("cpu"), model)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_without_rows_predicts_as_before(name, tmp_path):
+    model = train(METHODS[name](), net="mlp")
+    lean, X = model.without_rows(), problem().X
+    before = model.predict(X)
+    assert torch.equal(lean.predict(X), before)
+    assert lean.kept.shape == (2, 0, C)
+    assert all(
+        N not in value.shape for value in tree_leaves(list(vars(lean.method).values())) if hasattr(value, "shape")
+    )
+    assert not any(isinstance(value, tuple) for value in vars(lean.method).values())
+    assert model.kept.shape == (2, N, C)  # the model itself stays as it is
+    assert vars(lean.method).keys() <= vars(model.method).keys()
+    lean.save(tmp_path)
+    assert torch.equal(Model.load(tmp_path).predict(X), before)
+    with torch.no_grad():
+        for value in building.network_tensors(model.method).values():
+            value.zero_()
+    assert torch.equal(lean.predict(X), before)
+
+
+def test_a_custom_method_without_rows_keeps_its_numbers():
+    @dataclasses.dataclass
+    class Mine(Own):
+        def setup(self, problem, build_net):
+            super().setup(problem, build_net)
+            self.problem, self.factor, self.same = problem, torch.full((2, 1), 3.0), self.net
+
+    model = train(Mine(3.0), net=small)
+    lean = model.without_rows()
+    assert len(model.method.problem.X) == N
+    assert len(lean.method.problem.X) == len(lean.method.problem.rows) == 0
+    assert lean.method.factor.tolist() == [[3.0], [3.0]]
+    assert lean.method.same is lean.method.net
+    assert not hasattr(lean.method, "q")
+    assert torch.equal(lean.predict(problem().X), model.predict(problem().X))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_images_without_rows_are_predicted_in_float32(tmp_path):
+    """A ResNet-9 trains in bfloat16 on a GPU; without rows it computes like one that was loaded."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (64, 3, 32, 32), dtype=np.uint8)
+    data = Problem.of(images, np.eye(2, dtype=bool)[rng.integers(2, size=64)], scale=1 / 255)
+    model = fit(data, Proden(), recipe=RECIPE, net="resnet9", device="cuda")
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path).to("cuda").predict(images)
+    assert torch.equal(model.without_rows().predict(images), loaded)
+    assert not torch.equal(model.predict(images), loaded)
+
+
 def test_initial_weights_are_drawn_for_new_networks_only():
     """Loaded ones would be overwritten."""
     with LargestReal() as trained:
@@ -622,8 +673,8 @@ def test_predict_works_in_blocks(numbers, monkeypatch):
     model, X = train(net="mlp"), problem().X
     whole, sizes = model.predict(X), []
     plain = Proden.predict
-    monkeypatch.setattr(batches, "_SWEEP_NUMBERS", {"cpu": numbers})
-    monkeypatch.setattr(batches, "_LAYER", 2 * D)
+    monkeypatch.setattr(batches, "_BLOCK_NUMBERS", {"cpu": numbers})
+    monkeypatch.setattr(batches, "_LAYER_WIDTH", 2 * D)
     monkeypatch.setattr(Proden, "predict", lambda self, x: sizes.append(x.shape[1]) or plain(self, x))
     assert torch.allclose(model.predict(X), whole, atol=1e-6)
     assert sum(sizes) == N

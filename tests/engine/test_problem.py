@@ -78,9 +78,9 @@ BAD = {
     "long shift": ({"shift": [1, 2, 3]}, r"shift has shape \(3,\) but a row of X \(2,\); give numbers that broadcast"),
     "shift with rows": ({"shift": [[1, 2]]}, r"shift has shape \(1, 2\) but a row of X \(2,\)"),
     "no scale": ({"scale": []}, r"scale has shape \(0,\)"),
-    "nan in shift": ({"shift": [0, np.nan]}, "shift has nan in it; pass finite numbers"),
-    "infinite scale": ({"scale": np.inf}, "scale has inf in it"),
-    "scale too large for the precision": ({"scale": 1e200}, "scale has inf in it"),
+    "nan in shift": ({"shift": [0, np.nan]}, "shift contains nan; pass finite numbers"),
+    "infinite scale": ({"scale": np.inf}, "scale contains inf"),
+    "scale too large for the precision": ({"scale": 1e200}, "scale contains inf"),
     "text in scale": ({"scale": ["a", "b"]}, "scale has dtype <U1; pass numbers"),
 }
 
@@ -381,7 +381,7 @@ def test_weights_change_what_is_learned():
     [
         (np.ones((3, 3)), r"weights has shape \(3, 3\), but there are 3 rows and 2 classes"),
         (np.ones(3), r"weights has shape \(3,\)"),
-        ([[1, 1], [1, -1], [1, 1]], r"weights has -1.0 in row 1, column 1; give finite numbers of at least 0"),
+        ([[1, 1], [1, -1], [1, 1]], r"weights has -1.0 in row 1, column 1; give finite, non-negative numbers"),
         ([[1, 1], [1, 1], [np.nan, 1]], "weights has nan in row 2, column 0"),
         ([["a", "b"]] * 3, "weights has dtype"),
     ],

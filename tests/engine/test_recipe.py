@@ -6,7 +6,7 @@ from candidly.engine.recipe import RECIPES, Recipe, find_recipe
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs is 0; train for at least 1"),
+        ({"epochs": 0}, "epochs is 0; it must be at least 1"),
         ({"batch_size": 1}, "batch_size is 1; batch normalisation needs at least 2 rows"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"optimiser": "adamw"}, "optimiser is 'adamw'; use 'adam' or 'sgd'"),

@@ -1,7 +1,8 @@
-"""Held-out rows: what is recorded of them, when training stops, and whose networks it ends with."""
+"""Held-out rows: what is recorded of them, when training stops, and whose networks it ends with; interrupts."""
 
 import dataclasses
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 from candidly import metrics
 from candidly.cleaning import Cleaner, Clsp, Conformal
+from candidly.engine import stopping
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
+from candidly.engine.stopping import interruptible
 from candidly.engine.training import Training, fit
 from candidly.methods import METHODS, Crosel, Pop, Proden, Valen
 from candidly.store import states
@@ -281,8 +284,8 @@ def test_the_bar_ends_where_training_does(capsys):
 
 
 WRONG = {
-    "patience alone": ({"held_out": None, "patience": 3}, "patience is 3 but there are no rows to watch"),
-    "no patience": ({"patience": 0}, "patience is 0; give a number of epochs, 1 or more"),
+    "patience alone": ({"held_out": None, "patience": 3}, "patience is 3 but there are no held-out rows"),
+    "no patience": ({"patience": 0}, "patience is 0; give a number of epochs, at least 1"),
     "half a patience": ({"patience": 1.5}, r"patience is 1\.5"),
     "truth": ({"patience": True}, "patience is True"),
     "one run": ({"held_out": HELD_OUT[:1]}, "held_out lists 1 runs but there are 2"),
@@ -290,10 +293,10 @@ WRONG = {
     "numbers": ({"held_out": [HELD_OUT[0], [0.5]]}, "rows of run 1 have dtype float64"),
     "flags": ({"held_out": [np.arange(N) > 19, HELD_OUT[1]]}, "rows of run 0 have dtype bool"),
     "matrix": ({"held_out": [HELD_OUT[0][None], HELD_OUT[1]]}, r"rows of run 0 have dtype int64 and shape \(1, 6\)"),
-    "twice": ({"held_out": [HELD_OUT[0], [1, 0, 1]]}, "rows of run 1 hold a row twice"),
+    "twice": ({"held_out": [HELD_OUT[0], [1, 0, 1]]}, "rows of run 1 contain a row twice"),
     "beyond": ({"held_out": [[25, 26], HELD_OUT[1]]}, "rows of run 0 go from 25 to 26 but X has rows 0 to 25"),
     "negative": ({"held_out": [HELD_OUT[0], [-1, 2]]}, "rows of run 1 go from -1 to 2"),
-    "trained on": ({"held_out": [[19, 20], HELD_OUT[1]]}, "run 0 trains on row 19, which is held out"),
+    "trained on": ({"held_out": [[19, 20], HELD_OUT[1]]}, "run 0 trains on row 19, which is also held out"),
 }
 
 
@@ -325,3 +328,22 @@ def test_watching_on_cuda(tmp_path):
     interrupted(7, **keywords, checkpoint=tmp_path)
     parts = train(**keywords, checkpoint=tmp_path)
     assert torch.equal(parts.predict(problem().X), graph.predict(problem().X))
+
+
+@pytest.mark.parametrize("kind", ["a handler that Python did not set", "an interpreter without signals"])
+def test_without_a_handler_of_signals_only_the_event_stops(kind, monkeypatch):
+    def refuse(number, handler):
+        raise ValueError("signal only works in main thread of the main interpreter")
+
+    before = signal.getsignal(signal.SIGINT)
+    if kind == "an interpreter without signals":
+        monkeypatch.setattr(stopping.signal, "signal", refuse)
+    else:
+        monkeypatch.setattr(stopping.signal, "getsignal", lambda number: None)
+    event = threading.Event()
+    with interruptible(event) as stopped:
+        assert not stopped()
+        event.set()
+        assert stopped()
+    monkeypatch.undo()
+    assert signal.getsignal(signal.SIGINT) is before

@@ -19,9 +19,10 @@ from candidly import Clsp, Conformal, Oracle, PartialLabelClassifier, candidates
 from candidly.cleaning.audit import ALPHAS
 from candidly.cleaning.budget import Budget
 from candidly.data import corrupt
-from candidly.estimator import scoring
+from candidly.estimator import Rule, evaluate, scoring
 from candidly.methods import Cc, Pop
-from candidly.report.facts import Findings
+from candidly.report.facts import ReportFacts
+from candidly.tables import columns
 
 NAMES = ("ant", "bee", "cow")
 
@@ -133,10 +134,10 @@ def test_the_order_of_rows_does_not_matter(cleaned):
 def test_candidates_are_cleaned_by_the_budget(cleaned):
     _, S, y = made(150)
     rule, kept, sets = cleaned.budget_, cleaned.candidates_.matrix, torch.from_numpy(S)
-    again = Budget.of(cleaned._log_p, sets)
+    again = Budget.of(cleaned.fit_record_.log_p, sets)
     assert (rule.temperature, rule.cautious) == pytest.approx((again.temperature, again.cautious), rel=1e-6)
-    np.testing.assert_array_equal(kept, rule.keep(cleaned._log_p, sets, 0.05).numpy())
-    np.testing.assert_allclose(cleaned.candidate_proba_, rule.probabilities(cleaned._log_p, sets), rtol=1e-6)
+    np.testing.assert_array_equal(kept, rule.keep(cleaned.fit_record_.log_p, sets, 0.05).numpy())
+    np.testing.assert_allclose(cleaned.candidate_proba_, rule.probabilities(cleaned.fit_record_.log_p, sets), rtol=1e-6)
     np.testing.assert_allclose(cleaned.candidate_proba_.sum(1), 1, rtol=1e-5)
     assert (cleaned.candidate_proba_[~S] == 0).all()
     assert (kept <= S).all()
@@ -162,7 +163,9 @@ def test_a_hundred_rows_are_enough_to_clean_by(rows, enough):
     assert (classifier.budget_ is not None) == enough
     assert (classifier.candidates_.matrix < S).any() == enough
     said = " ".join(report.summarise(classifier).words)
-    assert ("They are too few to judge by, fewer than 100, so no candidate was removed." in said) != enough
+    assert (
+        "There are fewer than 100 held-out rows, too few for estimates, so no candidate was removed." in said
+    ) != enough
     assert ("The least likely candidates of each class were removed" in said) == enough
     assert (report.summarise(classifier).audit is None) != enough
     np.testing.assert_allclose(classifier.candidate_proba_.sum(1), 1, rtol=1e-5)
@@ -178,25 +181,27 @@ def test_rows_without_weight_are_not_cleaned():
     assert classifier.audit().levels[-1].candidates < (S.sum() - 220) * 0.6  # of half the rows
     few = cheap(max_epochs=2).fit(X[:80], S[:80], sample_weight=np.full(80, 2))
     assert few.budget_ is None  # copies are no more rows
-    with pytest.raises(ValueError, match="an audit needs 100 held-out rows and there are 80"):
+    with pytest.raises(ValueError, match="an audit needs at least 100 held-out rows, and there are 80"):
         few.audit()
 
 
 def test_with_one_fold_only_held_out_rows_are_cleaned():
     X, S, _ = made(240)
     classifier = cheap(folds=1, validation_fraction=0.5, max_epochs=15).fit(X, S)
-    held_out = np.isin(np.arange(240), classifier._tested)
+    held_out = np.isin(np.arange(240), classifier.fit_record_.held_out)
     changed = (classifier.candidates_.matrix != S).any(1)
     assert held_out.sum() == 120
     assert changed[held_out].mean() > 0.3
     assert not changed[~held_out].any()
-    assert "120 rows were held out; all others were scored by networks that trained on them." in (
+    assert "120 rows were held out; the networks that scored the other rows were trained on them." in (
         report.summarise(classifier).words
     )
     few = cheap(folds=1, validation_fraction=0.25, max_epochs=2).fit(X, S)
     assert few.budget_ is None
     np.testing.assert_array_equal(few.candidates_.matrix, S)
-    with pytest.raises(ValueError, match=r"an audit needs 100 held-out rows and there are 60; add rows, and set folds"):
+    with pytest.raises(
+        ValueError, match=r"an audit needs at least 100 held-out rows, and there are 60; add rows, or set folds"
+    ):
         few.audit()
 
 
@@ -233,7 +238,7 @@ def test_an_audit_takes_labels_in_many_forms_and_levels_of_any_kind(cleaned):
 
 def test_audits_that_cannot_be_made(fitted, cleaned, tmp_path):
     with pytest.raises(
-        ValueError, match="an audit needs 100 held-out rows and there are 60; add rows, and set folds=5"
+        ValueError, match="an audit needs at least 100 held-out rows, and there are 60; add rows, or set folds=5"
     ):
         fitted.audit()
     none = cheap(folds=1, validation_fraction=0.0, max_epochs=2).fit(X, S)
@@ -242,16 +247,18 @@ def test_audits_that_cannot_be_made(fitted, cleaned, tmp_path):
     for wrong in (0, 1, 5, "low", None):
         with pytest.raises(ValueError, match=r"alpha is .*; it must lie between 0 and 1"):
             cleaned.audit(alphas=[0.1, wrong])
-    with pytest.raises(ValueError, match="there are 150 rows but 2 true labels; give one per row"):
+    with pytest.raises(ValueError, match="there are 150 rows but 2 true labels; pass one per row"):
         cleaned.audit(["ant", "bee"])
-    with pytest.raises(ValueError, match="no true label is a class; the first is 'gnu', while classes are such as"):
+    with pytest.raises(
+        ValueError, match="no true label is one of the classes; the first label is 'gnu', the first class 'ant'"
+    ):
         cleaned.audit([None, *["gnu"] * 149])
     with pytest.raises(ValueError, match="alphas has 121 levels; give at least one and fewer than 100"):
         report.summarise(cleaned, alphas=np.linspace(0.01, 0.5, 120))
     with pytest.raises(NotFittedError):
         cheap().audit()
     cleaned.save(tmp_path / "model")
-    with pytest.raises(ValueError, match="a loaded model has no training rows to audit; fit one"):
+    with pytest.raises(ValueError, match="a loaded model has no training rows to audit; audit after fit"):
         PartialLabelClassifier.load(tmp_path / "model").audit()
 
 
@@ -264,7 +271,7 @@ def test_true_labels_may_come_in_many_forms(cleaned):
         assert cleaned.audit(form, iter([0.1])) == wanted
 
 
-def test_findings_say_what_was_fitted_with(cleaned):
+def test_reports_say_what_was_fitted_with(cleaned):
     changed = copy.deepcopy(cleaned).set_params(alpha=0.2, lr=0.5)
     assert report.summarise(changed).settings == report.summarise(cleaned).settings
     assert report.summarise(changed).words == report.summarise(cleaned).words
@@ -357,6 +364,32 @@ def test_sets_are_p_values_above_the_level(fitted):
             np.testing.assert_array_equal(fitted.predict_set(X, alpha, **rule), p > float(alpha))
         seen.add(p.tobytes())
     assert len(seen) == len(RULES)  # each is something else
+
+
+def test_probabilities_and_several_rules_take_one_pass(fitted, monkeypatch):
+    rules = [Rule(**rule) for rule in RULES]
+    wanted = [fitted.predict_proba(X), *(fitted.predict_p(X, **rule) for rule in RULES)]
+    passes, original = [], type(fitted.model_).predict
+    monkeypatch.setattr(
+        type(fitted.model_), "predict", lambda model, rows: passes.append(len(rows)) or original(model, rows)
+    )
+    p, p_values = fitted.predict_all(X, rules)
+    assert passes == [64]  # one block
+    for found, one in zip([p, *p_values], wanted, strict=True):
+        np.testing.assert_array_equal(found, one)
+    assert fitted.predict_all(X)[1] == []
+    passes.clear()
+    evaluate(fitted, X, np.array(NAMES)[Y])
+    assert passes == [64]
+
+
+def test_fit_reads_its_rows_once(monkeypatch):
+    reads, original = [], columns.read
+    monkeypatch.setattr(columns, "read", lambda X: reads.append(type(X).__name__) or original(X))
+    monkeypatch.setattr("candidly.tables.features.read", columns.read)
+    table = pd.DataFrame({"a": X[:, 0], "b": ["x", "y", None] * 20})
+    cheap(max_epochs=1).fit(table, S)
+    assert reads == ["DataFrame", "Table", "Table"]  # which come back as they are
 
 
 def test_worse_candidates_give_larger_sets(fitted):
@@ -457,7 +490,7 @@ def test_abstaining_leaves_fewer_errors():
 
 def test_a_risk_that_cannot_be_reached_leaves_no_prediction():
     classifier = cheap(max_epochs=2, cleaner=None).fit(X, ~np.eye(3, dtype=bool)[Y])  # nothing is ever sure
-    with pytest.warns(UserWarning, match="so that none is; allow more"):
+    with pytest.warns(UserWarning, match="use a larger max_risk"):
         assert all(name is None for name in classifier.predict(X, max_risk=0.001))
     none = cheap(folds=1, validation_fraction=0.0, max_epochs=2).fit(X, S)
     with pytest.raises(ValueError, match="no rows were held out to estimate errors on"):
@@ -522,7 +555,7 @@ def test_scores_agree_with_the_metrics(fitted):
 def test_a_class_that_fit_did_not_see_is_never_right(fitted):
     assert fitted.score(X[:2], ["wasp", "wasp"]) == 0
     assert fitted.score(X, [*np.array(NAMES)[Y[:-1]], "wasp"]) <= 59 / 60
-    with pytest.raises(ValueError, match="there are 3 classes; give one column for each"):
+    with pytest.raises(ValueError, match="there are 3 classes; pass one column per class"):
         fitted.score(X, np.ones((60, 4), dtype=bool))
     with pytest.raises(ValueError, match="X has 60 rows but y has 2"):
         fitted.score(X, ["ant", "bee"])
@@ -541,11 +574,11 @@ def test_parameters_survive(fitted, tmp_path):
 
 
 def test_saved_models_predict_identically(fitted, tmp_path):
-    fitted.save(tmp_path / "model", {"findings.json": b"{}"})
+    fitted.save(tmp_path / "model", {"report.json": b"{}"})
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
-        "findings.json",
         "model.json",
         "model.safetensors",
+        "report.json",
     ]
     again = PartialLabelClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
@@ -561,7 +594,7 @@ def test_saved_models_predict_identically(fitted, tmp_path):
     with pytest.raises(ValueError, match="no training rows to report on"):
         report.summarise(again)
     fitted.save(tmp_path / "model")  # replaces it as a whole
-    assert not (tmp_path / "model" / "findings.json").exists()
+    assert not (tmp_path / "model" / "report.json").exists()
 
 
 def test_a_network_of_ones_own_is_asked_for(tmp_path):
@@ -622,12 +655,12 @@ def test_changed_facts_are_refused(where, value, fitted, tmp_path):
         PartialLabelClassifier.load(tmp_path / "model")
 
 
-def test_findings_say_what_happened(cleaned):
+def test_reports_say_what_happened(cleaned):
     _, S, y = made(150)
     true = np.array(NAMES)[y]
     ids = pd.Series([f"row {i}" for i in range(150)], index=range(100, 250))
     found = report.summarise(cleaned, "clouds", ids=ids, y_true=pd.Series(true, index=ids.index))
-    assert Findings.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert ReportFacts.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert found.rows == 150
     assert found.before == np.bincount(S.sum(1), minlength=4)[1:].tolist()
     kept = cleaned.candidates_.matrix
@@ -664,11 +697,11 @@ def test_true_labels_may_be_unknown(fitted):
     [
         ({"method": "prodn"}, "unknown method 'prodn'; use one of proden"),
         ({"cleaner": "soap"}, "unknown cleaner 'soap'; use one of conformal, conf,"),
-        ({"members": 0}, "members is 0; give a whole number"),
-        ({"folds": 2.5}, r"folds is 2.5; give a whole number"),
+        ({"members": 0}, "members is 0; it must be an integer of at least 1"),
+        ({"folds": 2.5}, r"folds is 2.5; it must be an integer"),
         ({"alpha": 0}, "alpha is 0; it must lie between 0 and 1"),
         ({"validation_fraction": 1.0}, r"validation_fraction is 1.0"),
-        ({"early_stopping": True, "folds": 1, "validation_fraction": 0}, "early_stopping watches held-out rows"),
+        ({"early_stopping": True, "folds": 1, "validation_fraction": 0}, "early_stopping needs held-out rows"),
         ({"max_epochs": 0}, "max_epochs is 0"),
         ({"lr": -1}, "max_lr is -1.0"),
         ({"batch_size": 1}, "batch_size is 1"),
@@ -713,7 +746,7 @@ def test_the_level_may_be_any_kind_of_number():
 def test_columns_of_a_frame_are_taken_by_name(fitted):
     frame = pd.DataFrame(S, columns=list(NAMES))
     again = cheap(classes=("cow", "ant", "bee"), max_epochs=2).fit(X, frame)
-    assert set(again._original.decode()[0]) == set(lists(S)[0])
+    assert set(again.fit_record_.candidates.decode()[0]) == set(lists(S)[0])
     assert fitted.score(X, frame[["cow", "ant", "bee"]]) == fitted.score(X, frame) == fitted.score(X, S)
     arrow = pa.table({name: S[:, j] for j, name in enumerate(NAMES)})
     np.testing.assert_array_equal(cheap().fit(X, arrow).predict_proba(X), fitted.predict_proba(X))
@@ -727,7 +760,7 @@ def test_candidates_are_scored_whatever_the_separator():
 
 @pytest.mark.parametrize("names", [(b"a", b"b"), (("x", 1), ("y", 2))])
 def test_names_that_cannot_be_kept_are_refused_at_once(names):
-    with pytest.raises(ValueError, match="name classes by text or numbers"):
+    with pytest.raises(ValueError, match="use text or numbers as class names"):
         cheap(classes=names).fit(X, np.c_[S[:, :1], ~S[:, :1]])
 
 

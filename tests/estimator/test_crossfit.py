@@ -86,11 +86,12 @@ def test_several_rules_predict_once(model, monkeypatch):
     calibration = Calibration.of(X[PLAN.index], p[index], torch.from_numpy(S.matrix.copy())[index], fold, 3)
     rules = [Rule(), Rule("split", "aps", "worst"), Rule("averaged", "aps", smooth=True)]
     new = made(70, seed=1)[0]
-    alone = [crossfit.p_values(model, calibration, new, [rule], False)[0] for rule in rules]
+    alone = [crossfit.predict(model, calibration, new, [rule], False)[1][0] for rule in rules]
     calls, original = [], type(model).predict
     monkeypatch.setattr(type(model), "predict", lambda *arguments: calls.append(1) or original(*arguments))
-    together = crossfit.p_values(model, calibration, new, rules, False)
+    p, together = crossfit.predict(model, calibration, new, rules, False)
     assert len(calls) == 2  # blocks
+    np.testing.assert_allclose(p, original(model, new).double().mean(0), atol=1e-6)
     for one, other in zip(alone, together, strict=True):
         assert one.shape == (70, 3)
         np.testing.assert_array_equal(one, other)

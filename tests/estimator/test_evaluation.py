@@ -96,7 +96,7 @@ def test_a_label_that_is_no_class_is_an_error_in_every_sense(fitted):
     assert (found.rows, found.unknown) == (80, 40)
     assert found.accuracy <= 0.5
     assert all(share <= 0.5 for one in found.sets for share in one.coverage)
-    assert "80 rows, 40 with a label that is no class of the model, 3 classes" in str(found)
+    assert "80 rows, 40 with a label that is not a class of the model, 3 classes" in str(found)
 
 
 def test_numbers_as_names():
@@ -110,8 +110,8 @@ def test_numbers_as_names():
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [
-        (TRUE[1:], {}, "there are 80 rows but 79 true labels; give one per row"),
-        ([["ant", "bee"], *TRUE[1:]], {}, r"the true label of row 0 is \['ant', 'bee'\]; give one name per row"),
+        (TRUE[1:], {}, "there are 80 rows but 79 true labels; pass one per row"),
+        ([["ant", "bee"], *TRUE[1:]], {}, r"the true label of row 0 is \['ant', 'bee'\]; pass one class name per row"),
         (TRUE, {"alphas": [0.1, 1]}, "alpha is 1; it must lie between 0 and 1"),
         (TRUE, {"alphas": []}, "alphas has 0 levels; give at least one"),
         (TRUE, {"candidate": "true"}, "candidate is 'true'; use one of"),
@@ -137,7 +137,7 @@ def test_it_is_json(found):
 def test_it_reads_as_a_table(found):
     lines = str(found).splitlines()
     assert lines[0] == f"80 rows, 3 classes, accuracy {found.accuracy:.1%}"
-    assert f"{found.risk[-1]:.1%} of the surest 100%" in lines[1]
+    assert f"{found.risk[-1]:.1%} of the most confident 100%" in lines[1]
     assert lines[3].split() == [f"{alpha:g}" for alpha in found.alphas]
     assert len(lines) == 4 + 6
     assert lines[4].split()[:4] == ["split", "lac", f"{found.sets[0].coverage[0]:.1%}", f"{found.sets[0].size[0]:.2f}"]

@@ -125,7 +125,7 @@ def test_refusals():
     X, S = rows(4)
     with pytest.raises(ValueError, match="all 8 rows have the same features"):
         plan_of(X[[0] * 8], S[[0] * 8], folds=5)
-    with pytest.raises(ValueError, match="a network would train on 1 of 2 rows"):
+    with pytest.raises(ValueError, match="a network would be trained on 1 of 2 rows"):
         plan_of(X[:2], S[:2], folds=2)
     with pytest.raises(ValueError, match=r"validation_fraction is 0.01, which holds out 0 of 4"):
         plan_of(X, S, folds=1, fraction=0.01)

@@ -8,6 +8,7 @@ from mapie.classification import SplitConformalClassifier
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from candidly import conformal
+from tests.oracles.conformal import threshold
 
 N, C = 30, 4
 KINDS = ("distinct", "ties", "zeros")
@@ -126,13 +127,13 @@ def test_sets_and_thresholds_equal_mapie(kind, m):
         ours = above(scores, counts, torch.from_numpy(p), alpha)
         assert np.array_equal(ours.numpy(), peer)
         level = torch.full((len(runs),), alpha, dtype=torch.float64)
-        t = conformal.threshold(scores, counts, level)
+        t = threshold(scores, counts, level)
         assert np.array_equal((torch.from_numpy(p) >= t[:, None, None]).numpy(), peer)
         for run, (_, _, one) in enumerate(runs):
             arguments = one[None], counts[run : run + 1]
             alone = above(*arguments, torch.from_numpy(p[run : run + 1]), alpha)
             assert torch.equal(alone[0], ours[run])
-            assert torch.equal(conformal.threshold(*arguments, level[:1])[0], t[run])
+            assert torch.equal(threshold(*arguments, level[:1])[0], t[run])
     assert peers.any()
     assert not peers.all()
 

@@ -13,8 +13,15 @@ from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
 from candidly.engine.training import Training, fit
 from candidly.methods import METHODS
-from tests.oracles import twins
 from tests.oracles.cases import BATCH, FEATURES, make_method, make_problem, make_recipe
+from tests.oracles.conformal_cleaner import Algorithm1, Published, Revocable
+from tests.oracles.crosel import Crosel
+from tests.oracles.labels import argmax
+from tests.oracles.pop import Pop
+from tests.oracles.runs import Run, Set, networks
+from tests.oracles.twin import NoCleaning, Twin
+from tests.oracles.twins import TWINS
+from tests.oracles.valen import Valen
 
 RUN = 1  # of two stacked runs, the one whose last batch wraps round
 PHASES = {
@@ -23,11 +30,11 @@ PHASES = {
     "valen": {"warm-up", "main"},
     "crosel": {"warm-up", "nothing selected", "selected"},
 }
-CLEANERS: dict[str, tuple[Conformal, Callable[[], twins.NoCleaning]]] = {
-    "default": (Conformal(warmup=1), lambda: twins.Revocable(1)),
-    "published": (replace(Conformal.published(), warmup=1), lambda: twins.Published(1)),
-    "no correction": (replace(Conformal.published(correction=False), warmup=1), lambda: twins.Published(1, False)),
-    "algorithm 1": (replace(Conformal.algorithm1(), warmup=1), lambda: twins.Algorithm1(1)),
+CLEANERS: dict[str, tuple[Conformal, Callable[[], NoCleaning]]] = {
+    "default": (Conformal(warmup=1), lambda: Revocable(1)),
+    "published": (replace(Conformal.published(), warmup=1), lambda: Published(1)),
+    "no correction": (replace(Conformal.published(correction=False), warmup=1), lambda: Published(1, False)),
+    "algorithm 1": (replace(Conformal.algorithm1(), warmup=1), lambda: Algorithm1(1)),
 }
 
 
@@ -38,21 +45,21 @@ def _narrow_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train_both(
-    name: str, problem: Problem, cleaner: Cleaner | None = None, cleaning: twins.NoCleaning | None = None
-) -> tuple[Model, twins.Twin]:
+    name: str, problem: Problem, cleaner: Cleaner | None = None, cleaning: NoCleaning | None = None
+) -> tuple[Model, Twin]:
     """Train the library's runs, and one run's twin from the same initial weights."""
     method, recipe = make_method(name), make_recipe(name)
     start = Training(problem, method, cleaner or Cleaner(), recipe, "mlp")
-    initial = twins.networks(start.method, RUN)
-    run = twins.Run.of(problem, RUN, recipe.epochs, BATCH)
-    twin = twins.TWINS[name](run, initial, cleaning or twins.NoCleaning(), asdict(method))
+    initial = networks(start.method, RUN)
+    run = Run.of(problem, RUN, recipe.epochs, BATCH)
+    twin = TWINS[name](run, initial, cleaning or NoCleaning(), asdict(method))
     twin.train()
     return fit(problem, method, cleaner, recipe, device="cpu", progress=False), twin
 
 
-def assert_equal(model: Model, twin: twins.Twin, problem: Problem) -> None:
+def assert_equal(model: Model, twin: Twin, problem: Problem) -> None:
     """Compare networks, predictions, losses, kept sets and the cleaner's levels to 1e-8."""
-    for key, net in twins.networks(model.method, RUN).items():
+    for key, net in networks(model.method, RUN).items():
         expected = floats(twin.nets[key])
         for part, value in floats(net).items():
             assert distance(value, expected[part]) < 1e-8, (key, part)
@@ -73,33 +80,33 @@ def floats(net: nn.Module) -> dict[str, Tensor]:
     return {key: value for key, value in net.state_dict().items() if value.is_floating_point()}
 
 
-def sets(S: Tensor) -> list[twins.Set]:
+def sets(S: Tensor) -> list[Set]:
     return [frozenset(j for j, inside in enumerate(row) if inside) for row in S[RUN].tolist()]
 
 
-def assert_state_equal(name: str, model: Model, twin: twins.Twin) -> None:
+def assert_state_equal(name: str, model: Model, twin: Twin) -> None:
     """Compare whatever the method remembers of each row."""
     method = model.method
     for weights in {"proden": "q", "rc": "q", "cavl": "q", "pop": "q", "valen": "od"}.get(name, ""):
         assert distance(getattr(method, weights)[RUN], getattr(twin, weights)) < 1e-8, weights
-    if isinstance(twin, twins.Pop):
+    if isinstance(twin, Pop):
         assert sets(method.support) == twin.support
         assert method.level[RUN].item() == twin.theta
-    if isinstance(twin, twins.Valen):
+    if isinstance(twin, Valen):
         graph = method.graph[RUN].tolist()
         assert {i: set(graph[i]) for i in twin.run.rows} == twin.neighbours
-    if isinstance(twin, twins.Crosel):
+    if isinstance(twin, Crosel):
         for index, net in enumerate(("first", "second")):
             banks, chosen = list(twin.banks[net]), twin.selected[net]
             assert distance(method.bank[RUN, :, index].exp(), banks[-1]) < 1e-8
             for age, bank in enumerate(banks):
-                assert method.labels[RUN, :, index, age].tolist() == [twins.argmax(p) for p in bank]
+                assert method.labels[RUN, :, index, age].tolist() == [argmax(p) for p in bank]
                 assert distance(method.maxima[RUN, :, index, age], [max(p) for p in bank]) < 1e-8
             assert method.count[RUN, 1 - index] == len(chosen)  # which the other network trains on
             assert method.pool[RUN, : len(chosen), 1 - index].tolist() == chosen
 
 
-def assert_every_phase(name: str, model: Model, twin: twins.Twin, cleaned: bool) -> None:
+def assert_every_phase(name: str, model: Model, twin: Twin, cleaned: bool) -> None:
     """Each phase had at least 20 steps, and what was to happen did."""
     cleaning = {"not cleaning", "cleaning"} if cleaned else {"not cleaning"}
     assert set(twin.taken) == PHASES.get(name, {"main"}) | cleaning
@@ -108,12 +115,12 @@ def assert_every_phase(name: str, model: Model, twin: twins.Twin, cleaned: bool)
     if cleaned:
         assert (model.history["share_changed"][1:].max(0) > 0).all()
         assert any(kept < S for kept, S in zip(twin.kept, twin.run.S, strict=True))
-    if isinstance(twin, twins.Pop):
+    if isinstance(twin, Pop):
         assert twin.removed[0] == 0  # θ has grown
         assert twin.removed[1] > 0  # the purge
-    if isinstance(twin, twins.Valen):
+    if isinstance(twin, Valen):
         assert len(twin.neighbours) == len(twin.run.rows)
-    if isinstance(twin, twins.Crosel):
+    if isinstance(twin, Crosel):
         assert (model.method.count > 0).all()
 
 
@@ -163,7 +170,7 @@ def test_single_candidates_calibrate_where_there_are_enough() -> None:
 @pytest.mark.parametrize("rule", CLEANERS)
 def test_split_of_a_large_problem_equals_its_twin(rule: str, wrong: float) -> None:
     problem = make_problem((0, 1), n=2100, wrong=wrong, num_classes=2)  # published: more than 1000 rows per class
-    run = twins.Run.of(problem, RUN, epochs=1, batch_size=BATCH)
+    run = Run.of(problem, RUN, epochs=1, batch_size=BATCH)
     cleaner, cleaning = replace(CLEANERS[rule][0]), CLEANERS[rule][1]()
     training = cleaning.setup(run)
     assert cleaner.setup(problem).rows[RUN].tolist() == training
@@ -175,7 +182,7 @@ def test_networks_start_as_the_papers_say() -> None:
     start = {}
     for name in ("valen", "crosel"):
         training = Training(make_problem((0, 1)), make_method(name), Cleaner(), make_recipe(name), "mlp")
-        start |= {key: floats(net) for key, net in twins.networks(training.method, RUN).items()}
+        start |= {key: floats(net) for key, net in networks(training.method, RUN).items()}
     assert all(torch.equal(value, start["net"][part]) for part, value in start["encoder"].items())
     for part in ("0.bias", "2.bias"):
         assert distance(start["decoder"][part], torch.full((FEATURES,), 0.01)) < 1e-8

@@ -1,10 +1,10 @@
-"""Findings that are made up, but as real ones are."""
+"""Made-up facts of a report, as real ones are."""
 
 import math
 
 import numpy as np
 
-from candidly.report.facts import Findings
+from candidly.report.facts import ReportFacts
 
 BIRDS = [
     "barn owl",
@@ -40,7 +40,7 @@ HOSTILE = [
 
 
 def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS):
-    """Return findings about songs of birds."""
+    """Return facts about songs of birds."""
     rng = np.random.default_rng(seed)
     C = len(classes)
     centre = rng.normal(size=(C, 2))
@@ -58,7 +58,7 @@ def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS)
     shown = np.argsort(-S.sum(0))[:30].tolist()
     doubt = np.argsort(confidence)[:doubtful]
     known = rng.random(rows) < 0.25
-    return Findings(
+    return ReportFacts(
         title="garden-birds-2025.csv",
         version="0.1.0",
         date="2026-01-31T16:42:08+00:00",

@@ -62,14 +62,14 @@ def window():
 
 
 @pytest.fixture(scope="module")
-def findings():
+def facts():
     return birds(rows=1200, doubtful=1000, classes=CLASSES)
 
 
 @pytest.fixture(scope="module")
-def path(findings, tmp_path_factory):
+def path(facts, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "page.html"
-    write(findings, path)
+    write(facts, path)
     return path
 
 
@@ -90,17 +90,17 @@ def test_every_chart_has_a_size_and_something_in_it(browser):
     assert not [chart for chart in sizes if min(chart[1:]) <= 0]
 
 
-def test_sorting(browser, findings):
+def test_sorting(browser, facts):
     names = [name for name, _ in browser.run(HEADS)]
     column, original = names.index("Confidence"), browser.run(COLUMN, 0)
     assert {state for _, state in browser.run(HEADS)} == {"none"}
     browser.run(PRESS, 0)
     by_row = [int(row) for row in browser.run(COLUMN, 0)]
-    assert by_row == sorted(one["row"] for one in findings.doubtful)[:100]
+    assert by_row == sorted(one["row"] for one in facts.doubtful)[:100]
     browser.run(PRESS, column)
     browser.run(PRESS, column)
     falling = [float(value) for value in browser.run(COLUMN, column)]
-    assert falling == sorted((round(one["confidence"], 3) for one in findings.doubtful), reverse=True)[:100]
+    assert falling == sorted((round(one["confidence"], 3) for one in facts.doubtful), reverse=True)[:100]
     assert browser.run(COLUMN, 0) != original
     states = dict(browser.run(HEADS))
     assert states.pop("Confidence") == "descending"
@@ -109,10 +109,10 @@ def test_sorting(browser, findings):
     assert browser.run(COLUMN, 0) == original
 
 
-def test_text_sorts_as_people_sort_it(browser, findings):
+def test_text_sorts_as_people_sort_it(browser, facts):
     column = [name for name, _ in browser.run(HEADS)].index("Id")
     browser.run(PRESS, column)
-    ids = sorted((one["id"] for one in findings.doubtful), key=lambda text: int(text.removeprefix("rec-")))
+    ids = sorted((one["id"] for one in facts.doubtful), key=lambda text: int(text.removeprefix("rec-")))
     assert browser.run(COLUMN, column) == ids[:100]
 
 
@@ -127,8 +127,8 @@ def test_gaps_come_last(browser):
         assert scores[len(known) :] == [""] * (len(scores) - len(known))
 
 
-def test_finding_text(browser, findings):
-    wanted = next(one["id"] for one in findings.doubtful if len(one["id"]) == len("rec-1000"))
+def test_finding_text(browser, facts):
+    wanted = next(one["id"] for one in facts.doubtful if len(one["id"]) == len("rec-1000"))
     browser.run(TYPE, "find", wanted.upper(), "input")
     assert browser.run(COLUMN, 1) == [wanted]
     assert browser.run(SHOWN) == "1 of 1000 rows"
@@ -139,10 +139,8 @@ def test_finding_text(browser, findings):
 
 
 @pytest.mark.parametrize("index", [3, len(BIRDS)])
-def test_choosing_a_class(browser, findings, index):
-    rows = [
-        str(one["row"]) for one in findings.doubtful if index in {*one["candidates"], one["predicted"], one["true"]}
-    ]
+def test_choosing_a_class(browser, facts, index):
+    rows = [str(one["row"]) for one in facts.doubtful if index in {*one["candidates"], one["predicted"], one["true"]}]
     browser.run(TYPE, "class", str(index), "change")
     assert browser.run(COLUMN, 0) == rows[:100]
     assert 0 < len(rows) < 1000

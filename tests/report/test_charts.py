@@ -121,7 +121,7 @@ def test_a_trade_off_shows_estimates_and_truth():
     root = parsed(charts.trade_off("lost", "True labels lost", POINTS, 0.02))
     dots, (diamond,) = marks(root, "circle", "lost"), marks(root, "polygon", "counted")
     assert dots[0].find(f"{SVG}title").text == "α = 0.02: about 1.5 %, 0.5 to 4.0 %"
-    assert diamond.find(f"{SVG}title").text == "α = 0.02: 2.0 %, counted"
+    assert diamond.find(f"{SVG}title").text == "α = 0.02: true value 2.0 %"
     (across, above), *_ = places(diamond)
     assert across == pytest.approx(float(dots[0].get("cx")), abs=0.1)
     assert above + 6 < float(dots[0].get("cy"))  # more was lost than estimated

@@ -1,4 +1,4 @@
-"""Findings: JSON there and back, and everything that from_json refuses."""
+"""ReportFacts: JSON there and back, and everything that from_json refuses."""
 
 import copy
 import dataclasses
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from candidly.cleaning import audit as audits
 from candidly.cleaning.budget import Budget
-from candidly.report.facts import HISTORY, Findings
+from candidly.report.facts import HISTORY, ReportFacts
 from tests.report.made import HOSTILE, audit, birds
 
 FACTS = birds(rows=60, epochs=3, doubtful=5).to_json()
@@ -41,16 +41,16 @@ def without(path):
 def test_json_there_and_back(truth):
     findings = birds(rows=60, epochs=3, doubtful=5, truth=truth)
     stored = json.loads(json.dumps(findings.to_json(), allow_nan=False))
-    assert Findings.from_json(stored) == findings
+    assert ReportFacts.from_json(stored) == findings
 
 
 def test_hostile_names_come_back_as_they_were():
     findings = birds(rows=60, doubtful=5, classes=HOSTILE)
-    assert Findings.from_json(json.loads(json.dumps(findings.to_json()))).classes == HOSTILE
+    assert ReportFacts.from_json(json.loads(json.dumps(findings.to_json()))).classes == HOSTILE
 
 
 def test_findings_are_frozen_and_their_json_is_a_copy():
-    findings = Findings.from_json(FACTS)
+    findings = ReportFacts.from_json(FACTS)
     findings.to_json()["before"][0] = -1
     assert findings.before[0] >= 0
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -61,28 +61,28 @@ def test_what_may_be_absent():
     facts = changed(["truth"], None) | {"audit": None}
     facts |= {"history": {}, "doubtful": [], "reliability": [], "shown": [], "together": [], "removed": []}
     facts |= {"words": [], "features": [], "settings": {}}
-    assert Findings.from_json(facts).truth is None
+    assert ReportFacts.from_json(facts).truth is None
 
 
 def test_numbers_that_are_not_known():
     facts = changed(["truth"], {"rows": 0, "accuracy": None, "true_kept": None, "wrong_removed": None})
     facts["history"]["loss"]["mean"][0] = None
     facts["reliability"][0]["accuracy"] = None
-    assert Findings.from_json(facts).truth["accuracy"] is None
+    assert ReportFacts.from_json(facts).truth["accuracy"] is None
 
 
 @pytest.mark.parametrize("name", FACTS)
 @pytest.mark.parametrize("value", [object(), b"x", {1, 2}, [[[]]], {"a": []}, -1, 1e400, float("nan"), True])
 def test_no_field_takes_just_anything(name, value):
-    with pytest.raises(ValueError, match="the findings are damaged") as caught:
-        Findings.from_json(changed([name], value))
+    with pytest.raises(ValueError, match="the facts are damaged") as caught:
+        ReportFacts.from_json(changed([name], value))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("facts", [None, [], 3, "text", {}, {**FACTS, "more": 1}, {**FACTS, 3: 1}])
 def test_the_whole(facts):
-    with pytest.raises(ValueError, match="the findings are damaged"):
-        Findings.from_json(facts)
+    with pytest.raises(ValueError, match="the facts are damaged"):
+        ReportFacts.from_json(facts)
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ def test_the_whole(facts):
 )
 def test_refusals(path, value, message):
     with pytest.raises(ValueError, match=message) as caught:
-        Findings.from_json(changed(path, value))
+        ReportFacts.from_json(changed(path, value))
     words = str(caught.value)
-    assert words.startswith("the findings are damaged: ")
-    assert words.endswith("; clean the table again to get new ones")
+    assert words.startswith("the facts are damaged: ")
+    assert words.endswith("; train again to get new ones")
     assert "\n" not in words
     assert len(words) < 400
 
@@ -191,33 +191,33 @@ def test_refusals(path, value, message):
 )
 def test_nothing_may_be_missing(path):
     with pytest.raises(ValueError, match=f"'{path[-1]}' in .* is 'missing'"):
-        Findings.from_json(without(path))
+        ReportFacts.from_json(without(path))
 
 
 def test_sizes_are_bounded():
     rows = FACTS["doubtful"][:1] * 1001
     with pytest.raises(ValueError, match="length of doubtful is 1001"):
-        Findings.from_json(changed(["doubtful"], rows))
+        ReportFacts.from_json(changed(["doubtful"], rows))
     facts = birds(rows=60, classes=[str(i) for i in range(31)], doubtful=2).to_json()
     with pytest.raises(ValueError, match="length of shown is 31"):
-        Findings.from_json({**facts, "shown": list(range(31))})
+        ReportFacts.from_json({**facts, "shown": list(range(31))})
 
 
 def test_an_audit_without_estimates_says_why():
     facts = changed(["audit"], audit(14, 60, declined="too few rows"))
-    assert Findings.from_json(facts).cost["declined"] == "too few rows"
-    assert Findings.from_json(facts).cost["lost"] is None
+    assert ReportFacts.from_json(facts).cost["declined"] == "too few rows"
+    assert ReportFacts.from_json(facts).cost["lost"] is None
 
 
 def test_bounds_that_miss_by_rounding():
-    assert Findings.from_json(changed(["audit", "missing"], [0.0, 1e-18, 0.1])).audit["missing"][1] == 1e-18
+    assert ReportFacts.from_json(changed(["audit", "missing"], [0.0, 1e-18, 0.1])).audit["missing"][1] == 1e-18
 
 
 def test_the_cost_is_that_of_the_level_that_was_used():
-    assert Findings.from_json(FACTS).cost == FACTS["audit"]["levels"][2]
-    assert Findings.from_json(changed(["settings", "alpha"], 0.07)).cost is None
-    assert Findings.from_json(changed(["settings"], {})).cost is None
-    assert Findings.from_json(changed(["audit"], None)).cost is None
+    assert ReportFacts.from_json(FACTS).cost == FACTS["audit"]["levels"][2]
+    assert ReportFacts.from_json(changed(["settings", "alpha"], 0.07)).cost is None
+    assert ReportFacts.from_json(changed(["settings"], {})).cost is None
+    assert ReportFacts.from_json(changed(["audit"], None)).cost is None
 
 
 @given(st.integers(0, 10**6))
@@ -228,10 +228,10 @@ def test_a_real_audit_comes_back(seed):
     S |= torch.eye(3).bool()[log_p.softmax(-1).multinomial(1, generator=generator)[:, 0]]
     found = audits.audit(log_p, S, Budget.of(log_p, S), y=log_p.argmax(-1)).to_json()
     run = {"title": "", "version": "", "date": "2026-01-31", "seconds": 0.0, "device": "cpu"}
-    findings = Findings(
+    findings = ReportFacts(
         **run, classes=["a", "b", "c"], rows=120, changed=0, before=[0, 0, 120], after=[0, 0, 120], audit=found
     )
-    assert Findings.from_json(json.loads(json.dumps(findings.to_json()))) == findings
+    assert ReportFacts.from_json(json.loads(json.dumps(findings.to_json()))) == findings
 
 
 def test_the_made_up_history_has_all_there_is():

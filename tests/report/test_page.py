@@ -12,8 +12,7 @@ from importlib import resources
 
 import pytest
 
-from candidly import report
-from candidly.report import render, write
+from candidly.report import render, rendering, write
 from candidly.report.texts import visible
 from tests.report import made
 from tests.report.made import HOSTILE, birds
@@ -85,43 +84,43 @@ def test_every_section_and_chart_is_there(page):
 
 
 def test_headline_figures(page):
-    findings = birds(rows=500, doubtful=40)
-    before, after = (sum(i * n for i, n in enumerate(sizes, 1)) for sizes in (findings.before, findings.after))
+    facts = birds(rows=500, doubtful=40)
+    before, after = (sum(i * n for i, n in enumerate(sizes, 1)) for sizes in (facts.before, facts.after))
     assert f"Candidates per row {before / 500:.2f} → {after / 500:.2f}" in page.text
-    assert f"Spare labels removed {100 * (before - after) / (before - 500):.1f} %" in page.text
-    assert f"Rows changed {findings.changed}" in page.text
-    assert f"True labels kept {100 * findings.truth['true_kept']:.1f} %" in page.text
+    assert f"Extra candidates removed {100 * (before - after) / (before - 500):.1f} %" in page.text
+    assert f"Rows changed {facts.changed}" in page.text
+    assert f"True labels kept {100 * facts.truth['true_kept']:.1f} %" in page.text
 
 
 def test_what_the_level_does_not_promise(page):
-    assert "It is met by estimates, and nothing guarantees them." in page.text
+    assert "It is met by estimates, without a guarantee." in page.text
     assert "They assume that the true label of every row is a candidate" in page.text
     assert "p-value" not in page.text
 
 
 def test_what_this_costs(page):
-    assert "True labels lost, estimated about 4.0 % 1.5 to 8.5 % (90 %)" in page.text
-    assert "Level α True labels lost Counted Wrong candidates removed Counted Candidates removed" in page.text
+    assert "True labels lost (estimate) about 4.0 % 90 % interval: 1.5 to 8.5 %" in page.text
+    assert "Level α True labels lost True value Wrong candidates removed True value Candidates removed" in page.text
     assert "0.05 used here 4.0 % (1.5 to 8.5 %) 4.5 % 55.0 % (45.0 to 65.0 %) 56.0 % 325" in page.text
     assert page.text.count("used here") == 1
     assert "barn owl and wren 56 one of them is likely in about 0 rows without the other" in page.text
     assert "great tit 7 about 7 rows are too few to learn from" in page.text
-    assert "Check of noisy sets: nothing speaks for true labels that are missing" in page.text
-    assert "as many as the level allows" in page.text
-    assert "counted, where labels are known" in page.text
+    assert "Missing true labels: no evidence of rows whose true label is not a candidate." in page.text
+    assert "allowed by the level" in page.text
+    assert "true value, where labels are known" in page.text
 
 
 def test_noisy_sets_are_pointed_out():
     facts = made.audit(14, 100, True) | {"missing": [0.08, 0.05, 0.12]}
     page = Page(render(replace(birds(rows=100, doubtful=10), audit=facts)))
-    assert "in about 8.0 % (5.0 to 12.0 %) of the rows the true label seems to be no candidate" in page.text
+    assert "in about 8.0 % (5.0 to 12.0 %) of the rows the true label does not appear to be a candidate" in page.text
 
 
 def test_a_level_that_was_not_tried_is_not_marked():
-    findings = birds(rows=100, doubtful=10)
-    page = Page(render(replace(findings, settings=findings.settings | {"alpha": 0.07})))
+    facts = birds(rows=100, doubtful=10)
+    page = Page(render(replace(facts, settings=facts.settings | {"alpha": 0.07})))
     assert "used here" not in page.text
-    assert "True labels lost, estimated about" not in page.text
+    assert "True labels lost (estimate) about" not in page.text
     assert {"cost-lost", "cost-removed"} <= set(page.ids())
 
 
@@ -129,7 +128,7 @@ def test_a_cost_that_cannot_be_estimated_says_why():
     why = "<b>too noisy</b>"
     for truth in (True, False):
         page = Page(render(replace(birds(rows=100, doubtful=10), audit=made.audit(14, 100, truth, declined=why))))
-        assert page.text.count(f"There is no estimate: {why}.") == 1
+        assert page.text.count(f"No estimate: {why}.") == 1
         assert not {"cost-lost", "cost-removed"} & set(page.ids())
         assert f"0.05 used here –{' 4.5 %' * truth} –{' 56.0 %' * truth} 65" in page.text
 
@@ -143,8 +142,8 @@ def test_many_doubts_are_cut():
 
 
 def test_names_settings_and_words_are_shown(page):
-    findings = birds(rows=500, doubtful=40)
-    for words in (*findings.classes, *findings.words, *findings.features, *findings.settings, "NVIDIA H200", "0.1.0"):
+    facts = birds(rows=500, doubtful=40)
+    for words in (*facts.classes, *facts.words, *facts.features, *facts.settings, "NVIDIA H200", "0.1.0"):
         assert words in page.text
 
 
@@ -199,15 +198,15 @@ def test_the_same_findings_give_the_same_page(text):
 
 
 def hostile(name):
-    """Return findings with a text in every field that takes one."""
-    findings = birds(rows=300, doubtful=20, classes=[name, "owl", "wren"])
-    rows = [{**row, "id": name} for row in findings.doubtful]
+    """Return facts with a text in every field that takes one."""
+    facts = birds(rows=300, doubtful=20, classes=[name, "owl", "wren"])
+    rows = [{**row, "id": name} for row in facts.doubtful]
     texts = {"title": name, "version": name, "device": name, "words": [name], "features": [name], "date": name}
     audit = made.audit(3, 300) | {"words": [name]}
     audit["levels"][0] |= {"declined": name, "lost": None, "removed": None}
     for one in (*audit["classes"], *audit["pairs"]):
         one["why"] = name
-    return replace(findings, **texts, settings={name: name, "other": name}, doubtful=rows, audit=audit)
+    return replace(facts, **texts, settings={name: name, "other": name}, doubtful=rows, audit=audit)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -245,12 +244,12 @@ def absent(**changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"audit": None}, "Too few rows were held out to estimate what cleaning costs."),
+        ({"audit": None}, "There are too few held-out rows to estimate the cost of cleaning."),
         ({"history": {}}, "No training history was recorded."),
-        ({"doubtful": []}, "No row is doubtful."),
-        ({"reliability": []}, "Confidence was not measured."),
+        ({"doubtful": []}, "No rows are listed."),
+        ({"reliability": []}, "Confidence was not recorded."),
         ({"shown": [], "together": [], "removed": []}, "There are too few classes to compare."),
-        ({"words": [], "features": [], "settings": {}}, "What the level does not promise"),
+        ({"words": [], "features": [], "settings": {}}, "The level is not a guarantee"),
     ],
 )
 def test_what_is_absent_is_said_to_be(changes, words):
@@ -263,12 +262,12 @@ def test_without_truth_nothing_is_said_of_it(page):
     assert "True labels kept" in page.text
     assert "True labels kept" not in absent().text
     assert "prediction is true" not in absent().text
-    assert "ounted" not in absent(audit=made.audit(14, 100, truth=False)).text
+    assert "rue value" not in absent(audit=made.audit(14, 100, truth=False)).text
 
 
 def test_a_single_class_and_nothing_to_remove():
-    findings = birds(rows=20, doubtful=3, classes=["owl"])
-    assert "Spare labels removed –" in Page(render(findings)).text
+    facts = birds(rows=20, doubtful=3, classes=["owl"])
+    assert "Extra candidates removed –" in Page(render(facts)).text
 
 
 def test_one_pair_of_classes():
@@ -276,12 +275,12 @@ def test_one_pair_of_classes():
 
 
 def test_a_thousand_classes_and_rows_are_quick_and_small():
-    findings = birds(rows=2000, doubtful=1000, classes=[f"species {i}" for i in range(1000)])
+    facts = birds(rows=2000, doubtful=1000, classes=[f"species {i}" for i in range(1000)])
     start = time.perf_counter()
-    text = render(findings)
+    text = render(facts)
     assert time.perf_counter() - start < 10
     assert len(text) < 12_000_000
-    assert "The 30 classes that are confused most; 970 more are not shown." in Page(text).text
+    assert "The 30 most confused classes; 970 more are not shown." in Page(text).text
     assert "more</small>" in text
 
 
@@ -295,10 +294,10 @@ def test_write_replaces_whole_files(tmp_path, monkeypatch, text):
     write(birds(rows=500, doubtful=40), path)
     assert path.read_bytes() == text.encode()
 
-    def fail(findings):
+    def fail(facts):
         raise RuntimeError("no page")
 
-    monkeypatch.setattr(report, "render", fail)
+    monkeypatch.setattr(rendering, "render", fail)
     with pytest.raises(RuntimeError, match="no page"):
         write(birds(rows=50), path)
     assert path.read_bytes() == text.encode()
@@ -333,7 +332,7 @@ def contrast(a, b):
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_texts_stand_out(scheme):
     """The contrasts that WCAG 2.2 asks for at level AA: 4.5 for texts, 3 for graphics."""
-    css = resources.files("candidly.report").joinpath("page.css").read_text(encoding="utf-8")
+    css = resources.files("candidly.report").joinpath("page/page.css").read_text(encoding="utf-8")
     block = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[scheme]
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
     pairs = [(ink, ground) for ink in ("ink", "quiet", "link") for ground in ("paper", "panel")]

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from candidly.tables.columns import read
 from candidly.tables.features import Features
 
 pd = pytest.importorskip("pandas")
@@ -231,7 +232,7 @@ def test_new_categories_are_zero_and_one_warning():
 
 def test_ids_are_refused():
     X = pd.DataFrame({"a": [1.0] * 60, "id": [f"id{i}" for i in range(60)]})
-    raises("column 'id' has 60 different texts in 60 rows, as an id has; drop it", lambda: Features.fit(X))
+    raises("column 'id' has 60 different texts in 60 rows, like an id; drop it", lambda: Features.fit(X))
     assert Features.fit(X, max_categories=60).width == 61
     assert Features.fit(pd.concat([X, X]).iloc[:, 1:]).width == 51
 
@@ -495,7 +496,7 @@ def test_images_pass(make):
     assert not np.shares_memory(out, images)
     np.testing.assert_array_equal(out, images[:2])
     assert (features.n_features_in_, features.width, features.names_, features.encoded_names) == (72, 72, None, [])
-    assert features.describe() == ["images of shape (3, 4, 6), passed on as they are"]
+    assert features.describe() == ["images of shape (3, 4, 6), not changed"]
     raises("was fitted on images (uint8) of shape (3, 4, 6)", lambda: features.transform(images[:, :, :2]))
     raises("X is a table, but PartialLabelClassifier was fitted on images", lambda: features.transform([[1.0]]))
     raises("X is images of shape (3, 4, 6), but", lambda: Features.fit([[1.0]]).transform(images))
@@ -622,7 +623,16 @@ def test_describe():
     ]
     lines = Features.fit([[None, *range(500)], [None] * 501, [1.0] * 501]).describe()
     assert len(lines) < 30
-    assert lines[-1] == "and so on for 481 more columns"
+    assert lines[-1] == "and 481 more columns"
+
+
+@pytest.mark.parametrize("X", [numbers(), numbers().tolist(), frame()])
+def test_x_can_be_read_once(X):
+    table = read(X)
+    assert read(table) is table
+    features = Features.fit(table)
+    assert features == Features.fit(X)
+    np.testing.assert_array_equal(features.transform(table), features.transform(X))
 
 
 def test_the_input_is_untouched():

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from candidly.tables import class_columns, files
-from candidly.tables.labelled import VoteColumns, column_texts, read, read_votes
+from candidly.tables.labelled import VoteColumns, column_texts, read_labelled, read_votes
 from candidly.tables.schema import Schema
 
 ROWS = {"id": ["a", "b", "c"], "size": [1, 2, 3], "tags": ["x|y", "y", "z|x"], "truth": ["x", "y", None]}
@@ -14,19 +14,19 @@ def put(folder, columns, name="t.parquet"):
 
 
 def test_all_other_columns_are_features(tmp_path):
-    rows = read(put(tmp_path, ROWS), Schema("tags", "id", "truth"))
+    rows = read_labelled(put(tmp_path, ROWS), Schema("tags", "id", "truth"))
     assert (rows.title, rows.ids, rows.labels) == ("t.parquet", ["a", "b", "c"], ["x", "y", None])
     assert rows.features.to_pydict() == {"size": [1, 2, 3]}
     assert rows.candidates.decode() == [("x", "y"), ("y",), ("x", "z")]
     assert rows.weights is None
-    rows = read(put(tmp_path, ROWS), Schema("tags", drop=["truth"]))
+    rows = read_labelled(put(tmp_path, ROWS), Schema("tags", drop=["truth"]))
     assert rows.features.column_names == ["id", "size"]
     assert (rows.ids, rows.id_column, rows.labels) == (None, None, None)
 
 
 def test_names_are_text_whatever_they_were(tmp_path):
     columns = ROWS | {"tags": [[10, 9], [9], [10]], "truth": [9.0, None, 10.0], "id": [7, 8, 9]}
-    rows = read(put(tmp_path, columns), Schema("tags", "id", "truth"))
+    rows = read_labelled(put(tmp_path, columns), Schema("tags", "id", "truth"))
     assert rows.candidates.classes == ("9", "10")
     assert rows.labels == ["9", None, "10"]
     assert rows.ids == ["7", "8", "9"]
@@ -35,7 +35,7 @@ def test_names_are_text_whatever_they_were(tmp_path):
 
 def test_columns_of_csv_with_a_role_are_text(tmp_path):
     columns = ROWS | {"id": ["01", "02", "10"], "tags": ["01", "1", "01"], "truth": ["01", "1", "01"]}
-    rows = read(put(tmp_path, columns, "t.csv"), Schema("tags", "id", "truth"))
+    rows = read_labelled(put(tmp_path, columns, "t.csv"), Schema("tags", "id", "truth"))
     assert rows.ids == ["01", "02", "10"]
     assert rows.candidates.decode() == [("01",), ("1",), ("01",)]
     assert rows.labels == ["01", "1", "01"]
@@ -43,34 +43,34 @@ def test_columns_of_csv_with_a_role_are_text(tmp_path):
 
 def test_chunks_make_no_difference(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_ROWS", 1)
-    rows = read(put(tmp_path, ROWS), Schema("tags"))
+    rows = read_labelled(put(tmp_path, ROWS), Schema("tags"))
     assert rows.candidates.decode() == [("x", "y"), ("y",), ("x", "z")]
     path = put(tmp_path, ROWS | {"tags": ["x|y", "y", None]})
     with pytest.raises(ValueError, match="row 2 has no candidates"):
-        read(path, Schema("tags"))
+        read_labelled(path, Schema("tags"))
 
 
 def test_categories_are_names(tmp_path):
     path = put(tmp_path, ROWS | {"tags": pa.array(["x", "y", "x"]).dictionary_encode()})
-    assert read(path, Schema("tags")).candidates.decode() == [("x",), ("y",), ("x",)]
+    assert read_labelled(path, Schema("tags")).candidates.decode() == [("x",), ("y",), ("x",)]
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
 def test_an_index_is_left_out(tmp_path, name):
     path = put(tmp_path, {name: [0, 1, 2]} | ROWS)
     with pytest.warns(UserWarning, match=rf"left out '{name}', which looks like the index"):
-        rows = read(path, Schema("tags", "id"))
+        rows = read_labelled(path, Schema("tags", "id"))
     assert name not in rows.features.column_names
     assert list(rows.schema.drop) == [name]
-    assert read(path, Schema("tags", name)).ids == ["0", "1", "2"]
+    assert read_labelled(path, Schema("tags", name)).ids == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("kind", [pa.time32("s"), pa.binary(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())])])
 def test_types_that_are_no_features(tmp_path, kind):
     path = put(tmp_path, ROWS | {"strange": pa.nulls(3, kind)})
     with pytest.raises(ValueError, match=r"column 'strange' has type .*; convert it to numbers or text, or leave it"):
-        read(path, Schema("tags"))
-    assert read(path, Schema("tags", drop=["strange"])).features.num_columns == 3
+        read_labelled(path, Schema("tags"))
+    assert read_labelled(path, Schema("tags", drop=["strange"])).features.num_columns == 3
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_types_that_are_no_features(tmp_path, kind):
 )
 def test_types_that_are_features(tmp_path, kind):
     path = put(tmp_path, ROWS | {"fine": pa.nulls(3, kind)})
-    assert "fine" in read(path, Schema("tags")).features.column_names
+    assert "fine" in read_labelled(path, Schema("tags")).features.column_names
 
 
 def test_texts_of_a_column():
@@ -136,5 +136,5 @@ def test_thresholds_and_classes_of_votes(tmp_path):
 def test_the_limit_of_classes(tmp_path, monkeypatch):
     monkeypatch.setattr(class_columns, "are_too_many", lambda classes, rows: classes > 2)
     with pytest.raises(ValueError, match=r"3 classes for 3 rows; is 'tags' the right column, and '\|' the separator"):
-        read(put(tmp_path, ROWS), Schema("tags"))
-    assert len(read(put(tmp_path, ROWS), Schema("tags"), classes=["x", "y", "z"]).candidates.classes) == 3
+        read_labelled(put(tmp_path, ROWS), Schema("tags"))
+    assert len(read_labelled(put(tmp_path, ROWS), Schema("tags"), classes=["x", "y", "z"]).candidates.classes) == 3

@@ -68,7 +68,7 @@ def test_an_index_that_pandas_notes_is_left_out(tmp_path):
 def test_commands_leave_out_the_same_index(tmp_path):
     path = note(tmp_path / "t.parquet", {"id": [7, 8]} | TABLE, json.dumps({"index_columns": ["id"]}))
     with pytest.warns(UserWarning, match="left out 'id', which looks like the index"):
-        rows = labelled.read(path, Schema("candidates", labels="label"))
+        rows = labelled.read_labelled(path, Schema("candidates", labels="label"))
     assert rows.features.column_names == ["a"]
     assert rows.schema.drop == ("id",)
 

@@ -1,4 +1,4 @@
-"""What removes candidates: cleaners while a method trains, and a budget of risk, with its audit, afterwards."""
+"""Removing candidates: cleaners act during training; a risk budget, with an audit of its cost, acts after it."""
 
 from collections.abc import Callable
 
@@ -20,15 +20,15 @@ CLEANERS: dict[str, Callable[[], Cleaner]] = {
 """Ready-made cleaners by the name that Python, commands, experiments and tables use.
 
 ``conformal`` is `Conformal()`, the default; ``conf`` is the rule of the published experiments, so that ``conf+proden``
-pairs with the paper's tables; ``algorithm1`` is the paper's text.
+matches the paper's tables; ``algorithm1`` is the rule in the paper's text.
 """
 
 KINDS: dict[str, type[Cleaner]] = {"conformal": Conformal, "clsp": Clsp}
-"""Classes of cleaners by name, for settings of one's own: in experiments, and of saved classifiers."""
+"""Cleaner classes by name, for experiments with other settings and for saved classifiers."""
 
 
 def find_cleaner(cleaner: Cleaner | str | None) -> Cleaner | None:
-    """Return a cleaner by its name; a cleaner itself and None as they are."""
+    """Return a cleaner by its name; an instance and None are returned as they are."""
     if cleaner is None or isinstance(cleaner, Cleaner):
         return cleaner
     if not isinstance(cleaner, str) or cleaner not in CLEANERS:

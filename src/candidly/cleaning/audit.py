@@ -1,7 +1,8 @@
-"""What cleaning would cost: estimated from candidate sets and held-out probabilities, before anything is removed."""
+"""Estimates of what cleaning would cost, from candidate sets and held-out probabilities, before it is done."""
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,34 +10,56 @@ import torch
 from torch import Tensor
 
 from candidly import conformal, metrics
-from candidly.cleaning.budget import NORMAL, Budget, Estimate, count_together, estimate_lost
+from candidly.cleaning.budget import EXCESS_AS_ERROR, NORMAL_90, Budget, Estimate, count_together, estimate_lost
+from candidly.messages import cut, visible
 
-__all__ = ["ALPHAS", "Audit", "Doubt", "Level", "Pair", "audit"]
+__all__ = ["ALPHAS", "ASSUMPTIONS", "Audit", "Doubt", "Level", "Pair", "audit", "format_estimate"]
 
 ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-NOISY = 0.03  # share of rows whose true label is missing that is worth a word
-TOO_NOISY = 0.08  # share of rows whose true label is missing that spoils estimates
+"""Levels that are audited by default."""
+
+ASSUMPTIONS = (
+    "These are estimates without a guarantee. They assume that the true label is a candidate, and that wrong "
+    "candidates depend on the features no more than in the synthetic sets that the rule was tested on."
+)
+"""What all estimates of an audit assume."""
+
+NOISY = 0.03
+"""Fraction of rows without their true label above which an audit warns."""
+
+TOO_NOISY = 0.08
+"""Fraction of rows without their true label above which losses cannot be estimated."""
+
+WORTH_SAYING = 0.005
+"""Increase of the assumed error, by wrong candidates that depend on the features, from which an audit mentions it."""
+
 FEW_OF_CLASS = 20
+"""Rows below which a class is reported as doubtful."""
+
+_WIDTH = 79  # columns at which printing wraps sentences
+_MOST_NAMED = 10  # doubtful classes, or pairs, that `Audit.lines` lists
+_LONGEST_NAME = 40  # columns of a class name that it shows
 
 
 @dataclass(frozen=True)
 class Level:
-    """What the default rule would do at one level.
+    """The effect of the default rule at one level.
 
     Attributes
     ----------
     alpha : float
         The level.
     lost : Estimate or None
-        Share of rows that would lose their true label; None where it cannot be estimated.
+        Estimated fraction of rows that would lose their true label; None where it cannot be estimated.
     removed : Estimate or None
-        Share of the wrong candidates that would go.
+        Estimated fraction of the wrong candidates that would be removed.
     candidates : int
-        How many candidates would go, right or wrong.
+        Number of candidates that would be removed, true or wrong.
     declined : str or None
         Why there is no estimate.
     true_lost, true_removed : float or None
-        What is estimated, counted on the rows whose true label is known and a candidate.
+        The actual fractions (`candidly.metrics.true_lost` and `candidly.metrics.wrong_removed`), if true labels were
+        given.
     """
 
     alpha: float
@@ -50,7 +73,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A class, by number, whose rows cannot be trusted; `rows` is how many it has, estimated."""
+    """A class, by number, whose predictions are doubtful; `rows` is its estimated number of rows."""
 
     number: int
     rows: float
@@ -59,7 +82,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two classes, by number, that cannot be told apart; `rows` is how many are of either and have both, estimated."""
+    """Two classes, by number, that cannot be told apart; `rows` is the estimated number of their rows with both."""
 
     numbers: tuple[int, int]
     rows: float
@@ -68,23 +91,27 @@ class Pair:
 
 @dataclass(frozen=True)
 class Audit:
-    """What cleaning would cost, and where it cannot be trusted.
+    """What cleaning would cost at several levels, and which classes are doubtful. Print it to see a summary.
 
     Attributes
     ----------
     levels : tuple of Level
-        By rising alpha.
+        By increasing alpha.
     missing : Estimate
-        Share of rows whose true label is no candidate, as far as confident predictions show.
+        Fraction of rows whose true label is not a candidate, as far as confident predictions show.
     error : float
-        Expected share of rows whose most likely candidate is wrong.
+        Expected fraction of rows whose most likely candidate is wrong.
     excess : float
-        Candidates per row that chance does not explain (`candidly.cleaning.budget.excess_membership`): about 0, and the larger,
-        the more wrong candidates resemble true labels.
-    classes, pairs : tuple of Doubt, tuple of Pair
-        Where not to trust it.
+        Candidates per row that chance does not explain (`candidly.cleaning.budget.excess_membership`): about 0, and
+        larger the more wrong candidates resemble true labels.
+    classes : tuple of Doubt
+        Classes whose predictions are doubtful.
+    pairs : tuple of Pair
+        Classes that cannot be told apart.
     words : tuple of str
-        All this in sentences that name no class.
+        Findings and advice in sentences that name no class.
+    class_names : tuple of str or None
+        Class names by number, for printing.
     """
 
     levels: tuple[Level, ...]
@@ -94,9 +121,32 @@ class Audit:
     classes: tuple[Doubt, ...]
     pairs: tuple[Pair, ...]
     words: tuple[str, ...]
+    class_names: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return "\n".join(textwrap.fill(line, _WIDTH) for line in self.lines())
+
+    def lines(self, used: float | None = None) -> list[str]:
+        """Return the summary that printing shows, line by line; the level `used` is marked with an asterisk."""
+        reasons = dict.fromkeys(one.declined for one in self.levels if one.declined is not None)
+        pairs = [f"{self._name(one.numbers[0])} and {self._name(one.numbers[1])}: {one.why}" for one in self.pairs]
+        doubts = [f"{self._name(one.number)}: {one.why}" for one in self.classes]
+        marked = any(one.alpha == used for one in self.levels)
+        return [
+            *_table(self.levels, used),
+            "Intervals are 90% intervals." + " *: the level alpha at which candidates are removed." * marked,
+            *(f"No estimate: {reason}." for reason in reasons),
+            ASSUMPTIONS,
+            *self.words,
+            *_listed("Classes that cannot be told apart:", pairs),
+            *_listed("Doubtful classes:", doubts),
+        ]
+
+    def _name(self, number: int) -> str:
+        return f"class {number}" if self.class_names is None else cut(visible(self.class_names[number]), _LONGEST_NAME)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON types."""
+        """Return everything but the class names, in JSON types."""
         return {
             "levels": [
                 vars(one) | {name: _plain(getattr(one, name)) for name in ("lost", "removed")} for one in self.levels
@@ -109,22 +159,47 @@ class Audit:
             "words": list(self.words),
         }
 
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any], class_names: Sequence[str] | None = None) -> "Audit":
+        """Return the audit whose `to_json` returned these facts."""
+        return cls(
+            levels=tuple(
+                Level(**{**one, "lost": _estimate(one["lost"]), "removed": _estimate(one["removed"])})
+                for one in facts["levels"]
+            ),
+            missing=Estimate(*facts["missing"]),
+            error=facts["error"],
+            excess=facts["excess"],
+            classes=tuple(Doubt(**one) for one in facts["classes"]),
+            pairs=tuple(Pair(**{**one, "numbers": tuple(one["numbers"])}) for one in facts["pairs"]),
+            words=tuple(facts["words"]),
+            class_names=None if class_names is None else tuple(class_names),
+        )
+
 
 def audit(
-    log_p: Tensor, S: Tensor, budget: Budget, *, alphas: Sequence[float] = ALPHAS, y: Tensor | None = None
+    log_p: Tensor,
+    S: Tensor,
+    budget: Budget,
+    *,
+    alphas: Sequence[float] = ALPHAS,
+    y: Tensor | None = None,
+    class_names: Sequence[Any] | None = None,
 ) -> Audit:
-    """Estimate what cleaning costs, from log-probabilities (N, C) of rows that did not train and their candidates.
+    """Estimate what cleaning would cost at several levels, from held-out rows.
 
     Parameters
     ----------
     log_p, S : Tensor, shape (N, C)
-        Log-probabilities and candidates.
+        Log-probabilities of held-out rows, and their candidates.
     budget : Budget
         The rule, fitted to the same rows.
     alphas : sequence of float
         Levels.
     y : Tensor of int, shape (N,), optional
-        True labels, -1 where unknown, to show the truth beside the estimates. They change no estimate.
+        True labels, -1 where unknown, to show the actual fractions beside the estimates. They change no estimate.
+    class_names : sequence, optional
+        Class names by number, for printing.
 
     Examples
     --------
@@ -138,26 +213,27 @@ def audit(
     """
     missing = estimate_missing(log_p, S)
     declined = _decline(missing)
-    fitted, cautious = (conformal.candidate_probabilities(log_p, S, T) for T in (budget.temperature, budget.cautious))
+    fitted = conformal.candidate_probabilities(log_p, S, budget.temperature)
+    cautious = conformal.candidate_probabilities(log_p, S, budget.cautious)
     alphas = sorted(alphas)
-    kept = budget.keep_each(cautious, S, alphas)
     levels = []
-    for alpha, stay in zip(alphas, kept, strict=True):
-        removed = S & ~stay
-        lost = None if declined else estimate_lost(fitted, cautious, removed)
-        levels.append(_level(alpha, S, removed, lost, declined, y))
-    classes, pairs = _doubt(fitted), _pairs(fitted, S, budget.inseparable)
+    for alpha, kept in zip(alphas, budget.keep_each(cautious, S, alphas), strict=True):
+        lost = None if declined else estimate_lost(fitted, cautious, S & ~kept)
+        levels.append(_level(alpha, S, kept, lost, declined, y))
+    classes = _doubt(fitted)
+    pairs = _pairs(fitted, S, budget.inseparable)
     words = tuple(_words(budget, S, missing, classes, pairs))
-    return Audit(tuple(levels), missing, budget.error, budget.excess, classes, pairs, words)
+    names = None if class_names is None else tuple(map(str, class_names))
+    return Audit(tuple(levels), missing, budget.error, budget.excess, classes, pairs, words, names)
 
 
 def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
-    """Estimate the share η of rows whose true label is no candidate, with the interval of its profile likelihood.
+    """Estimate the fraction η of rows whose true label is not a candidate, with the interval of its profile likelihood.
 
-    Of a row with the true label among its candidates the candidate likelihood is ``Σ_{j∈S} softmax(z/T)_j``; of another
-    its candidates say nothing about z, and it is their share of all classes. η and T ≥ 1 maximise the mixture. The
-    estimate tells noisy sets from clean ones, not how noisy they are: it is as a rule half as large again as the truth,
-    or twice as large, and with few rows of classes that are hard to tell apart it may see nothing.
+    If the true label is a candidate, the row's likelihood is the candidate likelihood ``Σ_{j∈S} softmax(z/T)_j``. If
+    not, its candidates do not depend on z, and the likelihood is their fraction of all classes. η and T ≥ 1 maximise
+    the mixture. The estimate tells noisy sets from clean ones, but not how noisy they are: it is usually 1.5 to 2 times
+    the truth, and with few rows of classes that are hard to tell apart it may be 0.
     """
     shares = torch.arange(0, 0.501, 0.01, dtype=torch.float64)
     fits = torch.zeros(len(shares), len(conformal.TEMPERATURES), dtype=torch.float64)
@@ -168,29 +244,35 @@ def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
         for share, fit in zip(shares.tolist(), fits, strict=True):
             fit += inside.lerp(chance, share).clamp_min_(1e-300).log_().sum(-1).cpu()
     profile = fits.amax(1)
-    within = shares[profile >= profile.max() - NORMAL**2 / 2]
-    best = shares[profile >= profile.max() - 1e-6]  # of those that fit alike, as where all classes are candidates
+    within = shares[profile >= profile.max() - NORMAL_90**2 / 2]
+    best = shares[profile >= profile.max() - 1e-6]  # several fit equally well if all classes are candidates
     return Estimate(float(best[0]), float(within[0]), float(within[-1]))
 
 
 def _decline(missing: Estimate) -> str | None:
     if missing.low > TOO_NOISY:
         return (
-            f"in about {missing.value:.0%} of the rows the true label seems to be missing, so that what is lost "
-            "cannot be told from what was never there"
+            f"the true label seems to be missing from about {missing.value:.0%} of the candidate sets, so lost labels "
+            "cannot be told from labels that were never there; check how the candidates were collected"
         )
     return None
 
 
 def _level(
-    alpha: float, S: Tensor, removed: Tensor, lost: Estimate | None, declined: str | None, y: Tensor | None
+    alpha: float, S: Tensor, kept: Tensor, lost: Estimate | None, declined: str | None, y: Tensor | None
 ) -> Level:
-    gone, wrong, right = int(removed.count_nonzero()), int(S.count_nonzero()) - len(S), None
-    if lost is not None:
-        shares = [min(max((gone - share * len(S)) / max(wrong, 1), 0.0), 1.0) for share in lost]
-        right = Estimate(shares[0], shares[2], shares[1])
-    true_lost, true_removed = _truth(S, S & ~removed, y)
-    return Level(alpha, lost, right, gone, declined, true_lost, true_removed)
+    candidates_removed = int((S & ~kept).count_nonzero())
+    wrong = int(S.count_nonzero()) - len(S)
+
+    def wrong_removed(fraction_lost: float) -> float:
+        removed = candidates_removed - fraction_lost * len(S)
+        return min(max(removed / max(wrong, 1), 0.0), 1.0)
+
+    removed = None
+    if lost is not None:  # the more true labels are lost, the fewer wrong candidates were removed
+        removed = Estimate(wrong_removed(lost.value), wrong_removed(lost.high), wrong_removed(lost.low))
+    true_lost, true_removed = _truth(S, kept, y)
+    return Level(alpha, lost, removed, candidates_removed, declined, true_lost, true_removed)
 
 
 def _truth(S: Tensor, kept: Tensor, y: Tensor | None) -> tuple[float | None, float | None]:
@@ -205,7 +287,9 @@ def _truth(S: Tensor, kept: Tensor, y: Tensor | None) -> tuple[float | None, flo
 
 
 def _doubt(q: Tensor) -> tuple[Doubt, ...]:
-    rows, (highest, top) = q.sum(0, dtype=torch.float64), q.max(-1)
+    """Return the classes with few rows, or with rows that mostly look like another class."""
+    rows = q.sum(0, dtype=torch.float64)
+    highest, top = q.max(-1)
     hidden = rows - top.bincount(highest.double(), len(rows))
     found = []
     for k, (total, behind) in enumerate(zip(rows.tolist(), hidden.tolist(), strict=True)):
@@ -217,43 +301,99 @@ def _doubt(q: Tensor) -> tuple[Doubt, ...]:
 
 
 def _pairs(q: Tensor, S: Tensor, inseparable: Tensor) -> tuple[Pair, ...]:
+    """Return the inseparable pairs of classes, those with the most rows first."""
     if not inseparable.any():
         return ()
     both = count_together(q, S)
-    without = (q.sum(0, dtype=torch.float64)[:, None] - both).clamp_min(0)  # rounding may leave less than nothing
+    without = (q.sum(0, dtype=torch.float64)[:, None] - both).clamp_min(0)  # rounding may make it negative
     found = []
     for j, k in inseparable.triu().nonzero().tolist():
         apart = float(torch.minimum(without[j, k], without[k, j]))
-        why = f"one of them is likely in about {apart:.0f} rows without the other"
+        why = f"one of them is likely in only about {apart:.0f} rows without the other"
         found.append(Pair((j, k), float(both[j, k] + both[k, j]), why))
     return tuple(sorted(found, key=lambda pair: -pair.rows))
 
 
 def _words(budget: Budget, S: Tensor, missing: Estimate, classes: Sequence[Doubt], pairs: Sequence[Pair]) -> list[str]:
+    """Return findings and what to do about them, in sentences."""
     ambiguous = int((S.sum(-1) > 1).sum())
     words = [
-        f"{ambiguous} of {len(S)} rows have several candidates. Only these can lose one, but shares are of all rows.",
-        f"The most likely candidate of about {budget.error:.1%} of the rows is wrong, if wrong candidates are drawn "
-        "without regard to the features.",
+        f"{ambiguous} of {len(S)} rows have several candidates. Only these can lose one; fractions are of all rows.",
+        f"The most likely candidate is wrong in about {budget.error:.1%} of the rows, if wrong candidates do not "
+        "depend on the features.",
     ]
-    if budget.cautious > budget.temperature:
+    if EXCESS_AS_ERROR * (budget.excess - budget.error) > WORTH_SAYING:
         words.append(
-            f"They seem not to be: {budget.excess:.2f} more candidates per row than chance explains are among likely "
-            "classes. Probabilities are tempered for it, fewer candidates go, and intervals are wide."
+            f"Wrong candidates appear to depend on the features ({budget.excess:.2f} extra plausible candidates per "
+            "row). Probabilities were softened: fewer candidates are removed and intervals are wider. Check some rows "
+            "by hand."
         )
     if missing.low > NOISY:
         words.append(
-            f"Candidate sets look noisy: in {missing.low:.0%} to {missing.high:.0%} of the rows, as a rule too high an "
-            "estimate, the true label seems to be no candidate. What is missing cannot be kept."
+            f"Candidate sets look noisy: the true label seems to be missing from {missing.low:.0%} to "
+            f"{missing.high:.0%} of them, which is usually an overestimate. Cleaning cannot restore it: check how the "
+            "candidates were collected."
         )
     if pairs:
         several = "pairs" if len(pairs) > 1 else "pair"
-        words.append(f"{len(pairs)} {several} of classes cannot be told apart; neither is removed for the other.")
+        words.append(
+            f"{len(pairs)} {several} of classes cannot be told apart, so neither class is removed in favour of the "
+            "other. Merge them, or label some of their rows by hand."
+        )
     if classes:
-        several = "classes" if len(classes) > 1 else "class"
-        words.append(f"{len(classes)} {several} cannot be trusted: too few rows, or too few that look like the class.")
+        have = "classes have" if len(classes) > 1 else "class has"
+        words.append(
+            f"{len(classes)} {have} too few rows, or too few that look like the class. Add rows, or check the "
+            "predictions by hand."
+        )
     return words
+
+
+def _table(levels: Sequence[Level], used: float | None) -> list[str]:
+    """Return one line per level; actual fractions stand beside the estimates if true labels are known."""
+    known = any(one.true_lost is not None for one in levels)
+    actual = ["actual"] if known else []
+    rows = [["alpha", "true labels lost", *actual, "wrong candidates removed", *actual, "candidates removed"]]
+    for one in levels:
+        lost, removed = [format_estimate(one.lost)], [format_estimate(one.removed)]
+        if known:
+            lost.append(_percent(one.true_lost))
+            removed.append(_percent(one.true_removed))
+        rows.append([f"{one.alpha:g}" + " *" * (one.alpha == used), *lost, *removed, str(one.candidates)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def format_estimate(estimate: Sequence[float] | None) -> str:
+    """Return an estimate (value, low, high) as text.
+
+    Examples
+    --------
+    >>> format_estimate(Estimate(0.021, 0.009, 0.044)), format_estimate(None)
+    ('2.1% (0.9 to 4.4%)', '–')
+    """
+    if estimate is None:
+        return "–"
+    value, low, high = estimate
+    return f"{value:.1%} ({100 * low:.1f} to {high:.1%})"
+
+
+def _percent(fraction: float | None) -> str:
+    return "–" if fraction is None else f"{fraction:.1%}"
+
+
+def _listed(head: str, lines: Sequence[str]) -> list[str]:
+    """Return a heading and a few of the lines below it; nothing if there are no lines."""
+    if not lines:
+        return []
+    more = len(lines) - _MOST_NAMED
+    rest = [f"  … and {more} more"] if more > 0 else []
+    return [head, *(f"  {line}" for line in lines[:_MOST_NAMED]), *rest]
 
 
 def _plain(estimate: Estimate | None) -> list[float] | None:
     return None if estimate is None else list(estimate)
+
+
+def _estimate(values: Sequence[float] | None) -> Estimate | None:
+    return None if values is None else Estimate(*values)

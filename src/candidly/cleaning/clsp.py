@@ -20,11 +20,11 @@ from candidly.engine.problem import Problem, as_tensor
 
 @dataclass
 class Clsp(Cleaner):
-    """Candidate label set pruning (CLSP): before training, drop candidates that a row's neighbours do not share.
+    """Candidate label set pruning (CLSP): before training, remove candidates that a row's neighbours do not share.
 
     With N_k(i) the k nearest rows by cosine similarity, a candidate j of row i gets ``O_ij = Σ_{v∈N_k(i)} (1 − S_vj)``
-    down-votes. At most ``g_i = ⌈τ(|S_i| − 1)⌉`` labels go: those with strictly more down-votes than the g_i-th largest,
-    counted from 0. Ties stay, single candidates stay, no row empties.
+    down-votes. At most ``g_i = ⌈τ(|S_i| − 1)⌉`` candidates are removed: those with strictly more down-votes than the
+    g_i-th largest, counted from 0. Ties and single candidates are kept, so no row becomes empty.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class Clsp(Cleaner):
     tau : float
         Pruning strength in [0, 1].
     features : array (N, d), optional
-        What neighbours are searched in; the problem's own features when left out.
+        Features to search neighbours in; by default the problem's features.
 
     Notes
     -----
-    The paper searches in features learned by a network; raw features are this library's default. Its settings
+    The paper searches in features learned by a network; this library's default is raw features. The paper's settings
     (k, τ) are (150, 0.6) for uniform, (50, 0.6) for label-dependent and (5, 0.2) for instance-dependent candidates.
 
     Examples
@@ -52,18 +52,20 @@ class Clsp(Cleaner):
 
     def __post_init__(self) -> None:
         if self.k < 1 or not 0 <= self.tau <= 1:
-            raise ValueError(f"k is {self.k} and tau is {self.tau}; use k of at least 1 and tau in [0, 1]")
+            raise ValueError(f"k is {self.k} and tau is {self.tau}; k must be at least 1 and tau must lie in [0, 1]")
 
     def take(self, rows: NDArray[np.intp]) -> "Clsp":
-        """Return the cleaner for these rows."""
+        """Return the cleaner for a subset of the rows."""
         return self if self.features is None else replace(self, features=as_tensor(self.features)[rows])
 
     def setup(self, problem: Problem) -> Problem:
-        """Prune each run's sets, looking for neighbours among its own rows."""
-        own = self.features is None
-        X = problem.features if own else as_tensor(self.features).to(problem.X.device, problem.dtype)
+        """Prune each run's sets, searching neighbours among its training rows."""
+        given = None if self.features is None else as_tensor(self.features).to(problem.X.device, problem.dtype)
+        X = problem.features if given is None else given
         if len(X) != len(problem.X):
-            raise ValueError(f"features has {len(X)} rows but the problem has {len(problem.X)}; give one row per row")
+            raise ValueError(
+                f"features has {len(X)} rows but the problem has {len(problem.X)}; give features for every row"
+            )
         unit = F.normalize(X.flatten(1), dim=-1)
         pruned = problem.sets.clone()
         for S, rows in zip(pruned, problem.rows, strict=True):
@@ -71,7 +73,7 @@ class Clsp(Cleaner):
         return replace(problem, S=pruned)
 
     def prune(self, S: Tensor, neighbours: Tensor) -> Tensor:
-        """Prune S (n, C) given each row's neighbours (n, k), one neighbour at a time: no n × k × C array."""
+        """Return pruned S (n, C) given each row's neighbours (n, k), without an n × k × C array."""
         votes = torch.zeros(S.shape, dtype=torch.int32, device=S.device)
         for column in neighbours.unbind(1):
             votes += ~S[column]

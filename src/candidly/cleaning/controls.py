@@ -1,4 +1,4 @@
-"""Two controls that a cleaner should be compared with: pruning at random, and pruning by the true labels."""
+"""Controls to compare a cleaner with: removing candidates at random, and removing all but the true label."""
 
 import copy
 from dataclasses import dataclass, field, replace
@@ -16,12 +16,12 @@ from candidly.engine.problem import Problem, check_labels, stream
 
 @dataclass
 class Random(Cleaner):
-    """A control: remove as many labels from each row as another cleaner would, but at random.
+    """A control: remove as many candidates from each row as another cleaner does, but at random.
 
     Parameters
     ----------
     like : Cleaner
-        The cleaner that says how many labels go.
+        The cleaner that decides how many candidates are removed.
 
     Examples
     --------
@@ -33,11 +33,11 @@ class Random(Cleaner):
     like: Cleaner
 
     def take(self, rows: NDArray[np.intp]) -> "Random":
-        """Return the cleaner for these rows."""
+        """Return the cleaner for a subset of the rows."""
         return replace(self, like=self.like.take(rows))
 
     def setup(self, problem: Problem) -> Problem:
-        """Set up the other cleaner; one that prunes before training is imitated there and then."""
+        """Set up the other cleaner; if it prunes before training, remove as many candidates at random."""
         self.like = copy.copy(self.like)
         trained = self.like.setup(problem)
         self.noise = self.like.noise + problem.num_classes
@@ -55,7 +55,7 @@ class Random(Cleaner):
         self.like.calibrate(predict, epoch)
 
     def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
-        """Keep as many labels of each row as the other cleaner."""
+        """Keep as many candidates of each row as the other cleaner."""
         return _at_random(S, self.like.keep(p, S, batch), batch.noise(S.shape[-1]))
 
     def facts(self) -> dict[str, Tensor]:
@@ -68,14 +68,14 @@ class Random(Cleaner):
 
 
 def _at_random(S: Tensor, kept: Tensor, keys: Tensor) -> Tensor:
-    """Random subsets of S with as many labels as `kept`."""
+    """Return random subsets of S with as many candidates as `kept`."""
     rank = keys.masked_fill(~S, 2).argsort(-1).argsort(-1)
     return S & (rank < kept.sum(-1, keepdim=True))
 
 
 @dataclass
 class Oracle(Cleaner):
-    """A control for benchmarks: keep the true label alone wherever it is a candidate.
+    """A control for benchmarks: keep only the true label wherever it is a candidate.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Oracle(Cleaner):
     y: Any = field(repr=False)
 
     def take(self, rows: NDArray[np.intp]) -> "Oracle":
-        """Return the cleaner for these rows."""
+        """Return the cleaner for a subset of the rows."""
         return replace(self, y=np.asarray(self.y)[rows])
 
     def setup(self, problem: Problem) -> Problem:
@@ -101,6 +101,6 @@ class Oracle(Cleaner):
         return problem
 
     def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
-        """Keep the true label."""
+        """Keep only the true label, or everything if it is not a candidate."""
         kept = S & batch.take(self.true)
         return torch.where(kept.any(-1, keepdim=True), kept, S)

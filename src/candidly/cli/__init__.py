@@ -1,4 +1,4 @@
-"""The terminal: commands that parse their options, call the library and print."""
+"""The terminal: commands that parse options, call the library and print."""
 
 from candidly.cli.app import main
 

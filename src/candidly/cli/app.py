@@ -1,4 +1,4 @@
-"""The command line: parse, import late, call the library, print."""
+"""The `candidly` program: `main`, its commands, and how errors and warnings are shown."""
 
 import os
 import signal
@@ -12,12 +12,13 @@ from typing import Any
 import tyro
 
 from candidly import __version__
-from candidly.cli import experiments, tables
+from candidly.cli import experiments, models, training
 from candidly.messages import visible
 
 _COMMANDS = (
+    *(training.fit, training.clean, training.audit),
+    *(models.predict, models.evaluate, models.report),
     *(experiments.demo, experiments.methods, experiments.datasets, experiments.bench, experiments.table),
-    *(tables.fit, tables.clean, tables.audit, tables.predict, tables.evaluate, tables.report),
 )
 _LONGEST = 2000  # characters of a message
 app = tyro.extras.SubcommandApp()
@@ -26,17 +27,21 @@ for command in _COMMANDS:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line on `argv`, by default the process's own arguments."""
-    description = f"candidly {__version__}: learning from ambiguous labels."
-    with warnings.catch_warnings(), _tidy_end():
+    """Run the program with the arguments `argv`, by default those of the process."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments == ["--version"]:
+        print(f"candidly {__version__}")
+        return
+    description = f"candidly {__version__}: learning from ambiguous labels. Use --version to print the version only."
+    with warnings.catch_warnings(), _exit_on_signals():
         warnings.showwarning = _show
         try:
-            status = app.cli(prog="candidly", description=description, args=argv)
-        except BrokenPipeError:  # whoever read the output has seen enough
+            status = app.cli(prog="candidly", description=description, args=arguments)
+        except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = 1
         except KeyboardInterrupt:
-            print("candidly: interrupted; what was done is kept, and nothing is half-written", file=sys.stderr)
+            print("candidly: interrupted; finished work is kept, and no file is incomplete", file=sys.stderr)
             status = 130
         except (ImportError, MemoryError, OSError, ValueError) as error:
             _show(str(error) or type(error).__name__)
@@ -46,10 +51,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _tidy_end() -> Iterator[None]:
-    """Let a process that is told to end remove its temporary files first."""
+def _exit_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into `SystemExit`, so that temporary files are removed first."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread can handle signals
         return
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {number: signal.signal(number, lambda number, frame: sys.exit(128 + number)) for number in numbers}
@@ -61,8 +66,8 @@ def _tidy_end() -> Iterator[None]:
 
 
 def _show(message: Warning | str, *place: Any, **more: Any) -> None:
-    """Show a warning or an error in one line, without the line of code that it comes from."""
+    """Print a warning or an error in one line, without the line of code that raised it."""
     text = visible(" ".join(str(message).splitlines()))
-    if len(text) > _LONGEST:  # a cell that holds a book; what to do about it is said at the end
+    if len(text) > _LONGEST:  # a long cell may be quoted; the advice is at the end
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     print(f"candidly: {text}", file=sys.stderr)

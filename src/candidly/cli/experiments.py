@@ -6,17 +6,17 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from candidly.cli.options import File, Flag, Number, Text
+from candidly.cli.options import File, Flag, Number, Text, named
 
 
 def demo(seeds: int = 5, device: str = "auto") -> None:
     """Compare four methods on handwritten digits with ambiguous labels, in about a minute.
 
     The data are scikit-learn's 8x8 digits with instance-dependent candidate sets: a network that was trained on the
-    true labels makes confusable digits candidates of each other.
+    true labels chooses digits that are easily confused with the true one.
 
     Args:
-        seeds: How many random splits to average over; they train together.
+        seeds: Number of random splits to average over; all are trained together.
         device: Where to train: auto, cpu or cuda.
     """
     from candidly.cli.demo import run
@@ -33,17 +33,17 @@ def methods() -> None:
 
 
 def datasets(
-    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")] = None,
+    name: Annotated[str | None, tyro.conf.Positional, named("[NAME]")] = None,
     *,
     download: Flag = False,
     data: File = None,
 ) -> None:
-    """List the datasets that are known by name, or tell more about one of them.
+    """List the published datasets, or describe one of them.
 
     Args:
-        name: The dataset to tell about: size, source, licence, citation, and whether its files are there.
+        name: Dataset to describe: size, source, licence, citation, and whether its files are present.
         download: Download its files if they are missing.
-        data: A folder with the datasets' files, into which downloads go; left out, the user's cache.
+        data: Folder with the datasets' files, also for downloads (default: the user's cache).
     """
     from candidly.data import REGISTRY, load
 
@@ -59,9 +59,7 @@ def datasets(
 
 
 def bench(
-    spec: Annotated[
-        Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[SPEC.toml]", help_behavior_hint="")
-    ] = None,
+    spec: Annotated[Path | None, tyro.conf.Positional, named("[SPEC.toml]")] = None,
     *,
     suite: Text = None,
     datasets: Text = None,
@@ -79,29 +77,28 @@ def bench(
     jobs: Number = None,
     retry_failed: Flag = False,
 ) -> int:
-    """Run experiments: every method on every dataset, all seeds of a run as one stacked fit.
+    """Run experiments: every method on every dataset, with all seeds of a run trained together.
 
-    What is done is skipped, so a killed sweep goes on when it is called again. Say what to run with a TOML file, with a
-    suite, or with --datasets and --methods; other options override what the first two say.
+    Finished runs are skipped, so an interrupted sweep continues when it is started again. Choose the runs with a TOML
+    file, with --suite, or with --datasets and --methods; other options override the file or suite.
 
     Args:
-        spec: A TOML file with the options below, and with settings of your own for methods and cleaners.
+        spec: TOML file with the options below; it can also set parameters of methods and cleaners.
         suite: One of the paper's evaluations: uai2025-realworld, uai2025-images or uai2025-ablation.
-        datasets: Names or files, with commas between them. After a plus, how candidate sets are made from true labels:
-            digits+uniform-0.3.
-        methods: Names with commas between them, such as proden,conf+proden,clsp+proden.
-        cleaners: Cleaners to run all methods with that name none, such as none,conf,clsp (default: none).
-        seeds: Such as 0-4 or 0,2,7; each is a split and an initialisation (default: 0-4).
-        inits: Initialisations per seed (default: 1).
-        protocol: How datasets are prepared and split: default or uai2025 (default: default).
+        datasets: Names or files, separated by commas; digits+uniform-0.3 makes candidate sets from true labels.
+        methods: Names separated by commas, such as proden,conf+proden,clsp+proden.
+        cleaners: Cleaners for the methods that name none, such as none,conf,clsp (default: none).
+        seeds: Seeds, such as 0-4 or 0,2,7; each is a split and an initialisation (default: 0-4).
+        inits: Number of initialisations per seed (default: 1).
+        protocol: How to prepare and split datasets: default or uai2025 (default: default).
         recipe: How to train: uai2025 or quick (default: uai2025).
-        epochs: Train that recipe for so many epochs.
-        out: The folder for the runs.
-        data: A folder with the datasets' files.
-        download: Download datasets that are missing.
+        epochs: Number of epochs, instead of the recipe's.
+        out: Folder for the runs.
+        data: Folder with the datasets' files.
+        download: Download missing datasets.
         device: Where to train: auto, cpu or cuda.
-        jobs: How many runs train at the same time; by default 1, and up to 4 on CUDA, which one alone does not fill.
-        retry_failed: Try again what failed before.
+        jobs: Number of runs to train at the same time (default: 1; up to 4 on CUDA).
+        retry_failed: Repeat runs that failed before.
     """
     from candidly.bench import SUITES, Spec, read_spec, sweep
     from candidly.engine.recipe import find_recipe
@@ -112,9 +109,9 @@ def bench(
     if suite is not None and suite not in SUITES:
         raise ValueError(f"unknown suite {suite!r}; use one of {', '.join(SUITES)}")
     if spec is not None and suite is not None:
-        raise ValueError("both a file and a suite were given; write suite = ... into the file")
+        raise ValueError("both a file and --suite were given; write suite = ... into the file instead")
     if spec is None and suite is None and not (datasets and methods):
-        raise ValueError("say what to run: a TOML file, --suite, or --datasets and --methods")
+        raise ValueError("nothing to run; give a TOML file, --suite, or --datasets and --methods")
     chosen = replace(read_spec(spec), **given) if spec is not None else Spec(**(SUITES.get(suite or "", {}) | given))
     if epochs is not None:
         chosen = replace(chosen, recipe=replace(find_recipe(chosen.recipe), name="custom", epochs=epochs))
@@ -127,9 +124,7 @@ def bench(
 
 
 def table(
-    folders: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER ...", help_behavior_hint="")
-    ],
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, named("FOLDER ...")],
     *,
     style: Literal["text", "markdown", "latex", "csv"] = "text",
     split: Literal["test", "train"] = "test",
@@ -137,24 +132,26 @@ def table(
     diagram: File = None,
     into: File = None,
 ) -> None:
-    """Make a table of results: means and spreads, wins, ties and losses, average ranks.
+    """Print a table of results: means and standard deviations, wins, ties and losses, average ranks.
+
+    Folders hold runs of `candidly bench`, or Parquet files of other predictions with the columns dataset, method, seed,
+    split, row, true, predicted and confidence. With --into, the table replaces the text between the lines
+    "<!-- begin candidly table -->" and "<!-- end candidly table -->" of a Markdown page.
 
     Args:
-        folders: Folders with runs, or with Parquet files of predictions made elsewhere (columns dataset, method, seed,
-            split, row, true, predicted, confidence).
-        style: How to write it.
-        split: Whether to score test or training rows.
-        against: A CSV file with published accuracies (columns method, dataset, seed, test_accuracy) to compare with.
-        diagram: Also draw the critical-difference diagram into this file (.svg, .pdf or .png).
-        into: Write into this Markdown page, between its lines "<!-- begin candidly table -->" and
-            "<!-- end candidly table -->", instead of printing.
+        folders: Folders with results.
+        style: Format of the table.
+        split: Which rows to score.
+        against: CSV file with published accuracies (columns method, dataset, seed, test_accuracy) to compare with.
+        diagram: Also draw the critical-difference diagram to this file (.svg, .pdf or .png).
+        into: Markdown page to update, instead of printing.
     """
     from candidly.bench import diagram as diagrams
     from candidly.bench import read, read_csv
     from candidly.bench import table as tables
 
     if into is not None and style not in ("text", "markdown"):
-        raise ValueError(f"a page is written in Markdown, not in {style}; leave --style or --into out")
+        raise ValueError(f"--into writes Markdown, but --style is {style}; remove one of them")
     found = read(folders, split=split)
     published = None if against is None else read_csv(against)
     text = tables.render(found, style=style if into is None else "markdown", against=published)

@@ -1,8 +1,10 @@
-"""Options that several commands share, in groups, and how commands print."""
+"""Option groups that several commands share, and how commands print."""
 
 import json
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,34 +13,44 @@ import tyro
 
 from candidly.messages import visible
 
-Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
-Column = Annotated[str | None, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="")]
-Columns = Annotated[str | None, tyro.conf.arg(metavar="COLUMNS", help_behavior_hint="")]
-Table = Annotated[str | None, tyro.conf.arg(metavar="TABLE", help_behavior_hint="")]
-Number = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
-Levels = Annotated[str | None, tyro.conf.arg(metavar="FLOATS", help_behavior_hint="")]
-Share = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
-File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
-Kind = Annotated[Literal["split", "cv+", "averaged"] | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
-Score = Annotated[Literal["lac", "aps"] | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
-Candidate = Annotated[
-    Literal["best", "mean", "pooled", "worst", "singletons"] | None,
-    tyro.conf.arg(metavar="TEXT", help_behavior_hint=""),
-]
+
+def named(metavar: str) -> Any:
+    """Show an option's value under this name in the help, without its default."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
+Text = Annotated[str | None, named("TEXT")]
+Column = Annotated[str | None, named("COLUMN")]
+Columns = Annotated[str | None, named("COLUMNS")]
+Table = Annotated[str | None, named("TABLE")]
+Number = Annotated[int | None, named("INT")]
+Levels = Annotated[str | None, named("FLOATS")]
+Fraction = Annotated[float | None, named("FLOAT")]
+File = Annotated[Path | None, named("PATH")]
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
+RequiredColumn = Annotated[str, tyro.conf.arg(metavar="COLUMN")]
+TableArgument = Annotated[str, tyro.conf.Positional, named("TABLE")]
+ModelArgument = Annotated[Path, tyro.conf.Positional, named("MODEL")]
+
+# The values are those of `candidly.conformal.calibration`, whose import would make `candidly --help` slow.
+Kind = Annotated[Literal["split", "cv+", "averaged"] | None, named("TEXT")]
+Score = Annotated[Literal["lac", "aps"] | None, named("TEXT")]
+Candidate = Annotated[Literal["best", "mean", "pooled", "worst", "singletons"] | None, named("TEXT")]
+
+Inline = tyro.conf.arg(name="")  # a group's options, without the group's name as prefix
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How to read tables.
+class ReadingOptions:
+    """How to read the table.
 
     Args:
-        id: The column that names the rows, all differently. It is kept, and is no feature.
-        labels: The column of true labels, where they are known. It is for evaluation only, and is no feature.
-        drop: Columns to leave out, with commas between them.
-        separator: What stands between names in a cell of CSV.
-        classes: All class names, with commas between them, or @FILE with one name per line (default: those found).
-        delimiter: What stands between the columns of CSV (default: a comma, and a tab in .tsv files).
+        id: Column of row ids. Ids must be unique. It is kept and is not a feature.
+        labels: Column of true labels, where known. Used for evaluation only; it is not a feature.
+        drop: Columns to ignore, separated by commas.
+        separator: Separator between class names in a CSV cell.
+        classes: All class names, separated by commas, or @FILE with one name per line (default: those found).
+        delimiter: Column delimiter of CSV files (default: a comma; a tab for .tsv files).
     """
 
     id: Column = None
@@ -50,18 +62,18 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Voting:
-    """Votes, in a table of their own, instead of candidates.
+class VoteOptions:
+    """Annotators' votes as the source of candidates.
 
     Args:
-        annotations: A table of votes, instead of one with candidates.
-        features: The table with the features of the tasks that were voted on; --id names its column of tasks.
-        task: The votes' column of tasks (default: task).
-        worker: The votes' column of workers (default: worker).
-        label: The votes' column of labels (default: label).
-        annotators: Columns with one annotator's labels each, if the votes have one row per task; commas between them.
-        min_votes: Votes that a label needs to be a candidate (default: 1).
-        min_share: Share of a task's votes that a label needs to be a candidate (default: 0).
+        annotations: Table of votes, instead of a table with candidates.
+        features: Table with the features of the tasks; --id names its task column.
+        task: Task column of the votes (default: task).
+        worker: Worker column of the votes (default: worker).
+        label: Label column of the votes (default: label).
+        annotators: For votes with one row per task: one column per annotator, separated by commas.
+        min_votes: Minimum number of votes for a label to be a candidate (default: 1).
+        min_share: Minimum fraction of a task's votes for a label to be a candidate (default: 0).
     """
 
     annotations: Table = None
@@ -71,21 +83,21 @@ class Voting:
     label: Column = None
     annotators: Columns = None
     min_votes: Number = None
-    min_share: Share = None
+    min_share: Fraction = None
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingOptions:
     """How to train.
 
     Args:
-        method: How to learn from candidate sets; `candidly methods` lists the methods.
-        cleaner: What prunes candidate sets during training: conformal, clsp or none.
-        members: Networks to train on each part of the rows, and to average (default: 1).
-        folds: Parts to divide the rows into; each is scored by networks that did not train on it (default: 5).
-        epochs: Passes over the rows (default: 50, and 25 from 2000 rows on).
-        alpha: Share of rows that may lose their true label when candidates are removed, estimated (default: 0.05).
-        seed: Decides folds, first weights and the order of rows.
+        method: Learning method; `candidly methods` lists them.
+        cleaner: What removes candidates while training: conformal, clsp or none (others: see the documentation).
+        members: Number of networks per fold, which are averaged (default: 1).
+        folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
+        epochs: Passes over the training rows (default: 50; 25 for 2000 or more rows).
+        alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
+        seed: Random seed for folds, initialisation and the order of rows.
         device: Where to train: auto, cpu or cuda.
     """
 
@@ -94,51 +106,78 @@ class Training:
     members: Number = None
     folds: Number = None
     epochs: Number = None
-    alpha: Share = None
+    alpha: Fraction = None
     seed: int = 0
     device: str = "auto"
 
 
 @dataclass(frozen=True)
-class Setting:
-    """How prediction sets are made.
+class SetOptions:
+    """How to make prediction sets.
 
     Args:
-        kind: Which networks and rows sets go by: split, cv+ or averaged (default: cv+).
-        score: How well a class conforms: lac or aps (default: lac).
-        candidate: The score of a held-out row: that of its best, mean or worst candidate, pooled or singletons
-            (default: best). Guarantees need worst, or rows with one candidate.
+        kind: Networks and held-out rows to compare: split, cv+ or averaged (default: cv+).
+        score: Conformity score of a class: lac or aps (default: lac).
+        candidate: Candidate that scores a held-out row: best, mean, pooled, worst or singletons (default: best).
     """
 
     kind: Kind = None
     score: Score = None
     candidate: Candidate = None
 
-    def of(self, alpha: float | None) -> dict[str, Any]:
-        """Return the options that were given; they need a level."""
+    def given(self, alpha: float | None) -> dict[str, Any]:
+        """Return the options that were given; raise if there are some but no level `alpha`."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         if given and alpha is None:
             option = next(iter(given))
-            raise ValueError(f"--{option} is for prediction sets; give their level with --alpha, or leave it out")
+            raise ValueError(f"--{option} applies to prediction sets; set their level with --alpha, or remove it")
         return given
 
 
 @dataclass(frozen=True)
-class Telling:
+class OutputOptions:
     """What to print.
 
     Args:
         json: Print one JSON object instead of a summary.
-        quiet: Print nothing but errors, and what --json asks for.
+        quiet: Print only errors, and what --json prints.
     """
 
     json: Flag = False
     quiet: Flag = False
 
-    def tell(self, lines: Iterable[str], facts: Mapping[str, Any], *, to_stderr: bool = False) -> None:
-        """Print a summary, or the facts as JSON."""
+    @property
+    def progress(self) -> bool:
+        """Whether to show progress bars."""
+        return sys.stderr.isatty() and not self.quiet
+
+    def hide_warnings(self) -> AbstractContextManager[Any]:
+        """Return a context that hides warnings if --quiet was given."""
+        return warnings.catch_warnings(action="ignore") if self.quiet else nullcontext()
+
+    def show(self, lines: Iterable[str], facts: Mapping[str, Any], *, to_stderr: bool = False) -> None:
+        """Print the lines of a summary, or the facts as JSON."""
         if self.json:
-            print(json.dumps(facts).replace("\x7f", r"\u007f"))  # which JSON leaves as it is
+            print(json.dumps(facts).replace("\x7f", r"\u007f"))  # JSON does not escape this control character
         elif not self.quiet:
             for line in lines:
                 print(visible(line), file=sys.stderr if to_stderr else sys.stdout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleaningOptions:
+    """All that `clean` and `audit` have in common.
+
+    Args:
+        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
+        candidates: Column of candidates: text such as cat|dog, or lists.
+        report: Also write an HTML report to this file (.html).
+    """
+
+    table: Annotated[str | None, tyro.conf.Positional, named("[TABLE]")] = None
+    candidates: Column = None
+    report: File = None
+    votes: Annotated[VoteOptions, Inline]
+    reading: Annotated[ReadingOptions, Inline]
+    training: Annotated[TrainingOptions, Inline]
+    output: Annotated[OutputOptions, Inline]

@@ -1,22 +1,22 @@
-"""How commands read tables, and how they call them."""
+"""Read the tables that commands are given: rows with candidates, votes, and new rows for a model."""
 
 import csv
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from candidly.candidates.votes import Votes
-from candidly.cli.options import Reading, Telling, Voting
-from candidly.tables import labelled
+from candidly.cli.options import CleaningOptions, ReadingOptions, VoteOptions
+from candidly.tables import files, labelled
+from candidly.tables.column_encoders import Category
+from candidly.tables.features import Features
 from candidly.tables.labelled import Labelled, VoteColumns
-from candidly.tables.schema import Schema
+from candidly.tables.schema import Schema, check_column
 
 
 def split(text: str | None, option: str) -> list[str]:
-    """Split names at commas; a name that has some stands in double quotes.
+    """Split names at commas; a name that contains a comma must be in double quotes.
 
     Examples
     --------
@@ -27,23 +27,13 @@ def split(text: str | None, option: str) -> list[str]:
         return []
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     if not names or "" in names:
-        raise ValueError(f"{option} is {text!r}, with an empty name; write names with one comma between them")
+        raise ValueError(f"{option} is {text!r}, which contains an empty name; separate names by single commas")
     return names
-
-
-def quiet(telling: Telling) -> AbstractContextManager[Any]:
-    """Hide warnings where nothing is to be printed."""
-    return warnings.catch_warnings(action="ignore") if telling.quiet else nullcontext()
-
-
-def progress(telling: Telling) -> int:
-    """Whether to show bars."""
-    return int(sys.stderr.isatty() and not telling.quiet)
 
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """Call a table by its name in errors that call it X."""
+    """Replace "X" by the table's name in the error messages of the estimator."""
     try:
         yield
     except ValueError as error:
@@ -52,33 +42,33 @@ def naming(table: str) -> Iterator[None]:
         raise ValueError(f"{table} {str(error)[2:]}") from error
 
 
-def read_source(
-    table: str | None, candidates: str | None, voting: Voting, reading: Reading
-) -> tuple[Labelled, Votes | None]:
-    """Read a table with candidates, or the votes and the features that stand for it."""
-    return _read_votes(voting, reading) if table is None else (read(table, str(candidates), reading), None)
+def read_source(options: CleaningOptions) -> tuple[Labelled, Votes | None]:
+    """Read a table with candidates, or a table of votes and the table of features that belongs to it."""
+    if options.table is None:
+        return _read_votes(options.votes, options.reading)
+    return read(options.table, str(options.candidates), options.reading), None
 
 
-def read(table: str, candidates: str, reading: Reading) -> Labelled:
-    """Read a table with candidates."""
-    return labelled.read(table, _schema(candidates, reading), classes=_read_classes(reading.classes))
+def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
+    """Read a table with a column of candidates."""
+    return labelled.read_labelled(table, _schema(candidates, reading), classes=_read_classes(reading.classes))
 
 
-def _schema(candidates: str | None, reading: Reading) -> Schema:
+def _schema(candidates: str | None, reading: ReadingOptions) -> Schema:
     drop = split(reading.drop, "--drop")
     return Schema(candidates, reading.id, reading.labels, drop, reading.separator, reading.delimiter)
 
 
-def _read_votes(voting: Voting, reading: Reading) -> tuple[Labelled, Votes]:
-    annotators = None if voting.annotators is None else split(voting.annotators, "--annotators")
+def _read_votes(votes: VoteOptions, reading: ReadingOptions) -> tuple[Labelled, Votes]:
+    annotators = None if votes.annotators is None else split(votes.annotators, "--annotators")
     return labelled.read_votes(
-        str(voting.annotations),
-        VoteColumns(voting.task, voting.worker, voting.label, annotators),
-        str(voting.features),
+        str(votes.annotations),
+        VoteColumns(votes.task, votes.worker, votes.label, annotators),
+        str(votes.features),
         _schema(None, reading),
         classes=_read_classes(reading.classes),
-        min_votes=1 if voting.min_votes is None else voting.min_votes,
-        min_share=0.0 if voting.min_share is None else voting.min_share,
+        min_votes=1 if votes.min_votes is None else votes.min_votes,
+        min_share=0.0 if votes.min_share is None else votes.min_share,
     )
 
 
@@ -88,6 +78,37 @@ def _read_classes(text: str | None) -> list[str] | None:
     try:
         lines = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ValueError(f"--classes {text} cannot be read: {reason}; name a file with one class per line") from None
     return [line.strip() for line in lines if line.strip()]
+
+
+def read_new_rows(
+    table: str,
+    features: Features,
+    schema: Schema | None,
+    named: Mapping[str, str | None],
+    drop: str | None,
+    delimiter: str | None,
+) -> tuple[Any, Any]:
+    """Read rows for a model: return their features, and the whole table.
+
+    Columns that were not features in training, by the model's schema, and columns that options name or drop are not
+    features. The schema's delimiter is the default for CSV.
+    """
+    schema, dropped, used = schema or Schema(), split(drop, "--drop"), features.names_ or ()
+    others = [*schema.named.values(), *schema.drop]
+    if delimiter is None and (table == "-" or table.lower().endswith((".csv", ".csv.gz"))):
+        delimiter = schema.delimiter
+    # Read categories as text, as in training: 01 is not the category 1.
+    categories = [name for name, column in zip(used, features.columns, strict=False) if isinstance(column, Category)]
+    given = [(option, name) for option, name in named.items() if name is not None]
+    found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
+    for option, name in [*given, *(("--drop", name) for name in dropped)]:
+        check_column(found, labelled.name_of(table), name, option)
+    if named.get("--labels") in used:
+        raise ValueError(f"--labels is {named['--labels']!r}, a feature of the model; name the column of true labels")
+    left_out = {*others, *dropped, *(name for _, name in given)} - set(used)
+    rows = found.select([name for name in found.column_names if name not in left_out])
+    labelled.check_types(rows, labelled.name_of(table))
+    return rows, found

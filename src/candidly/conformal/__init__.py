@@ -1,14 +1,12 @@
-"""Conformal prediction on held-out scores, as pure tensor functions."""
+"""Conformal prediction from held-out scores: scores, p-values, temperatures, and the calibration that holds them."""
 
 from candidly.conformal.pvalues import (
     cross_p_values,
-    cumulative,
     p_values,
+    p_values_by_rank,
     ranks,
     remark_level,
-    shares,
     smoothed_p_values,
-    threshold,
     with_ends,
 )
 from candidly.conformal.scores import aps, best, mean, off_candidate_mass, pooled, singletons, sort_scores, worst
@@ -30,21 +28,19 @@ __all__ = [
     "candidate_log_odds",
     "candidate_probabilities",
     "cross_p_values",
-    "cumulative",
     "fit_candidate_probabilities",
     "fit_temperature",
     "log",
     "mean",
     "off_candidate_mass",
     "p_values",
+    "p_values_by_rank",
     "pooled",
     "ranks",
     "remark_level",
-    "shares",
     "singletons",
     "smoothed_p_values",
     "sort_scores",
-    "threshold",
     "with_ends",
     "worst",
 ]

@@ -1,6 +1,6 @@
-"""What held-out rows say about probabilities: their conformity scores, fold by fold, and the p-values they give.
+"""Calibration on held-out rows: conformity scores by fold, the p-values they give, and estimated error rates.
 
-They also say how often predictions are wrong, as far as candidates can tell.
+Error rates are estimated without true labels, from probabilities and candidates.
 """
 
 import hashlib
@@ -19,7 +19,8 @@ from candidly import conformal, metrics
 Kind = Literal["split", "cv+", "averaged"]
 Score = Literal["lac", "aps"]
 Candidate = Literal["best", "mean", "pooled", "worst", "singletons"]
-KINDS, SCORES = get_args(Kind), get_args(Score)
+KINDS = get_args(Kind)
+SCORES = get_args(Score)
 CANDIDATES = {
     "best": conformal.best,
     "mean": conformal.mean,
@@ -27,14 +28,30 @@ CANDIDATES = {
     "worst": conformal.worst,
     "singletons": conformal.singletons,
 }
-MOST_LEVELS = 100  # of an audit or evaluation, fewer
+MOST_LEVELS = 100
+"""Largest number of levels of an audit, the classifier's own included."""
+
 _MOST_POINTS = 200  # of a risk curve
-_DAMAGED = "the scores of held-out rows are missing or damaged; save the model again"
+_DAMAGED = "the scores of held-out rows are missing or damaged; fit and save the model again"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How p-values are computed; `candidly.PartialLabelClassifier.predict_p` explains it.
+    """How p-values are computed; `candidly.PartialLabelClassifier.predict_p` says what each choice guarantees.
+
+    Attributes
+    ----------
+    kind : {"split", "cv+", "averaged"}
+        "split" uses the first fold only: its held-out rows and the networks that were not trained on them. "cv+"
+        compares each fold's networks with the fold's held-out rows and adds up the counts. "averaged" compares the
+        mean of all networks with the held-out rows of all folds.
+    score : {"lac", "aps"}
+        The conformity score of a class: its probability, or the randomised score of adaptive prediction sets.
+    candidate : {"best", "mean", "pooled", "worst", "singletons"}
+        How the scores of a held-out row's candidates become its calibration score: the largest, their mean, each one
+        separately, the smallest, or only rows with a single candidate.
+    smooth : bool
+        Whether ties are broken at random.
 
     Examples
     --------
@@ -58,14 +75,14 @@ class Rule:
             raise ValueError(f"smooth is {self.smooth!r}; use True or False")
 
     @property
-    def scores(self) -> str:
-        """The name of the scores it needs."""
+    def key(self) -> str:
+        """Name of the calibration scores that it compares with, in `Calibration.scores`."""
         return f"{self.score}.{self.candidate}"
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Scores of held-out rows by networks that did not train on them.
+    """Scores of held-out rows, by networks that were not trained on them.
 
     Attributes
     ----------
@@ -73,12 +90,12 @@ class Calibration:
         The scores of each fold's rows, ascending, padded with +inf, by score and candidate, such as "lac.best". There
         is one per row, with "pooled" one per candidate, and with "singletons" one per row that has a single candidate.
     counts : Tensor of int, shape (K,)
-        How many rows each fold holds out.
+        Number of held-out rows of each fold.
     risk : Tensor, shape (3, T)
-        Confidence, share of the held-out rows that have at least that, and their estimated share of errors; in this
-        order, the confidence falling.
+        Confidence, in decreasing order; fraction of held-out rows with at least that confidence; and their estimated
+        error rate.
     seed : int
-        Decides `uniforms`.
+        Seed of `uniforms`.
 
     Examples
     --------
@@ -104,9 +121,24 @@ class Calibration:
         seed: int = 0,
         temperature: float = 1.0,
     ) -> "Calibration":
-        """Score rows X with probabilities p (N, C), of which those of fold -1 are left out.
+        """Calibrate on held-out rows.
 
-        The `temperature` is that of `row_errors`.
+        Parameters
+        ----------
+        X : ndarray, shape (N, ...)
+            Encoded rows; their content seeds the random numbers of `uniforms`.
+        p : Tensor, shape (N, C)
+            Probabilities by networks that were not trained on the row.
+        S : Tensor of bool, shape (N, C)
+            Candidates.
+        fold : Tensor of int, shape (N,)
+            The fold in which each row was held out; -1 if it was not, and the row is left out.
+        folds : int
+            Number of folds.
+        seed : int
+            Seed of `uniforms`.
+        temperature : float
+            Temperature of `row_errors`.
         """
         conformities = {"lac": p, "aps": conformal.aps(p, uniforms(X, seed)[:, 0])}
         found = {
@@ -120,37 +152,37 @@ class Calibration:
 
     def p_values(self, X: NDArray[Any], p: Tensor, rule: Rule) -> Tensor:
         """Return the p-values (n, C) of new rows X with each fold's probabilities p (K, n, C)."""
-        scores = self.scores[rule.scores]
+        scores = self.scores[rule.key]
         if rule.kind == "split":
             scores, p = scores[:1], p[:1]
         elif rule.kind == "averaged":
             p = p.mean(0, keepdim=True).expand_as(p)
-        p = p.float()  # as the scores are: a row that equals one of theirs ties with it
-        counts = _count(scores)
-        u = uniforms(X, self.seed) if rule.smooth or rule.score == "aps" else torch.zeros(len(X), 2)
+        p = p.float()  # float32 like the stored scores, so that equal rows have exactly equal scores
+        counts = _scores_per_fold(scores)
+        u = uniforms(X, self.seed) if rule.smooth or rule.score == "aps" else torch.empty(0, 2)  # if it is used
         conformity = p if rule.score == "lac" else conformal.aps(p, u[:, 0])
         if rule.smooth:
             return conformal.smoothed_p_values(scores, counts, conformity, u[:, 1:])
         return conformal.cross_p_values(scores, counts, conformity)
 
-    def count(self, rule: Rule) -> int:
-        """Return with how many scores a rule compares."""
-        scores = self.scores[rule.scores]
-        return int(_count(scores[:1] if rule.kind == "split" else scores).sum())
+    def number_of_scores(self, rule: Rule) -> int:
+        """Return the number of scores that a rule compares with."""
+        scores = self.scores[rule.key]
+        return int(_scores_per_fold(scores[:1] if rule.kind == "split" else scores).sum())
 
     def check(self, rule: Rule) -> None:
-        """Refuse a rule that has no scores to compare with."""
+        """Raise ValueError for a rule that has no scores to compare with."""
         self._check_rows("calibrate on")
-        if not self.count(rule):
+        if not self.number_of_scores(rule):
             raise ValueError(
                 f"no held-out row has a single candidate, which candidate={rule.candidate!r} compares with; use "
                 "candidate='worst', or give more rows"
             )
 
     def check_level(self, alpha: float, rule: Rule) -> None:
-        """Warn of a level at which nothing can be left out."""
-        number = self.count(rule)
-        if not rule.smooth and 1 / (number + 1) >= alpha:
+        """Warn if a level is so small that every prediction set holds all classes."""
+        number = self.number_of_scores(rule)
+        if not rule.smooth and 1 / (number + 1) > alpha:  # the smallest p-value there can be
             what = {"pooled": "candidates of held-out rows", "singletons": "held-out rows with one candidate"}
             warnings.warn(
                 f"{number} {what.get(rule.candidate, 'held-out rows')} are too few for alpha = {alpha}: every set "
@@ -159,15 +191,15 @@ class Calibration:
             )
 
     def threshold(self, max_risk: float) -> float:
-        """Return the lowest confidence down to which the estimated share of errors is at most so much, or +inf."""
+        """Return the lowest confidence above which the estimated error rate is at most `max_risk`, or +inf."""
         self._check_rows("estimate errors on")
         threshold, _, risk = self.risk
         low = threshold[risk <= max_risk]
         if len(low):
             return float(low[-1])
         warnings.warn(
-            f"max_risk is {max_risk}, but the estimated share of errors is {risk.min():.3g} or more whichever rows are "
-            "accepted, so that none is; allow more",
+            f"max_risk is {max_risk}, but the estimated error rate is at least {risk.min():.3g} at any confidence, so "
+            "no row is predicted; use a larger max_risk",
             stacklevel=3,
         )
         return float("inf")
@@ -185,20 +217,22 @@ class Calibration:
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor]) -> "Calibration":
-        """Read what `tensors` returned, trusting nothing."""
+        """Return a calibration from what `tensors` returned; raise ValueError if it is damaged."""
         found = {name.removeprefix("calibration."): value for name, value in tensors.items()}
         names = {f"{score}.{name}" for score in SCORES for name in CANDIDATES}
         if found.keys() != names | {"counts", "risk", "seed"}:
             raise ValueError(_DAMAGED)
-        counts, risk, seed = found.pop("counts"), found.pop("risk"), found.pop("seed")
-        whole = seed.dtype == torch.int64 and seed.ndim == 0 and _is_curve(risk)
-        if not whole or not all(_fit(name.partition(".")[2], scores, counts) for name, scores in found.items()):
+        counts = found.pop("counts")
+        risk = found.pop("risk")
+        seed = found.pop("seed")
+        intact = seed.dtype == torch.int64 and seed.ndim == 0 and _is_curve(risk)
+        if not intact or not all(_are_scores(name.partition(".")[2], value, counts) for name, value in found.items()):
             raise ValueError(_DAMAGED)
         return cls(found, counts, risk, int(seed))
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse a level, or another share, that does not lie between 0 and 1.
+    """Raise ValueError unless a level, or another fraction, lies between 0 and 1.
 
     Examples
     --------
@@ -212,7 +246,7 @@ def check_share(name: str, value: Any) -> None:
 
 
 def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
-    """Return levels as rising numbers, each once, or refuse them.
+    """Return levels in increasing order, without duplicates; raise ValueError if one is invalid.
 
     Examples
     --------
@@ -228,9 +262,10 @@ def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
 
 
 def uniforms(X: NDArray[Any], seed: int) -> Tensor:
-    """Draw two numbers on [0, 1) for each row, (n, 2), which its content and the seed decide.
+    """Return two numbers on [0, 1) for each row, (n, 2), computed from its content and the seed.
 
-    So a row gets the same ones wherever it stands and whatever stands beside it.
+    The first randomises the score "aps", the second breaks ties of smoothed p-values. A row gets the same numbers in
+    any order and together with any other rows.
 
     Examples
     --------
@@ -238,7 +273,7 @@ def uniforms(X: NDArray[Any], seed: int) -> Tensor:
     >>> bool((u[0] == u[2]).all()), bool((u[0] == u[1]).any())
     (True, False)
     """
-    plain = X + 0.0 if X.dtype.kind == "f" else X  # there are two zeros
+    plain = X + 0.0 if X.dtype.kind == "f" else X  # -0.0 becomes 0.0
     key = int(seed).to_bytes(8, "little", signed=True)
     rows = np.ascontiguousarray(plain)
     digests = b"".join(hashlib.blake2b(row.data, digest_size=16, key=key).digest() for row in rows)
@@ -247,11 +282,11 @@ def uniforms(X: NDArray[Any], seed: int) -> Tensor:
 
 
 def row_errors(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
-    """Estimate how probably the most probable class of each row is wrong, (N,), from candidates alone.
+    """Return the estimated probability that the most probable class of each row is wrong, (N,), without true labels.
 
-    It is 1 where that class is no candidate, else 1 − q of it, q the probability among the candidates at a temperature
-    (`candidly.conformal.candidate_probabilities`). At 1 the mean is 1 − `candidly.metrics.approximated_accuracy`, which
-    networks that are too sure make too low.
+    It is 1 if that class is not a candidate, and otherwise 1 − q of it, with q the probability among the candidates at
+    a temperature (`candidly.conformal.candidate_probabilities`). At temperature 1 the mean equals
+    1 − `candidly.metrics.approximated_accuracy`; overconfident networks make this estimate too low.
 
     Examples
     --------
@@ -265,37 +300,39 @@ def row_errors(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def risk_curve(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return confidence, coverage and estimated risk of held-out rows at a few points, (3, T), in float64."""
+    """Return confidence, coverage and estimated error rate of held-out rows at up to 200 points, (3, T), in float64."""
     points = torch.stack(metrics.risk_coverage(p.amax(-1).double(), row_errors(p.double(), S, temperature)))
     m = points.shape[1]
     return points[:, torch.linspace(0, m - 1, min(m, _MOST_POINTS)).round().long()].unique_consecutive(dim=1)
 
 
 def _is_curve(risk: Tensor) -> bool:
-    """Whether this is a risk curve."""
+    """Return whether this is a risk curve."""
     if risk.dtype != torch.float64 or risk.ndim != 2 or len(risk) != 3 or risk.shape[1] > _MOST_POINTS:
         return False
-    falls, rises = (risk[0].diff() <= 0).all(), (risk[1].diff() >= 0).all()
-    return bool(falls & rises & ((risk >= 0) & (risk <= 1.001)).all())  # a probability may be rounded up
+    falls = (risk[0].diff() <= 0).all()
+    rises = (risk[1].diff() >= 0).all()
+    return bool(falls & rises & ((risk >= 0) & (risk <= 1.001)).all())  # rounding may exceed 1
 
 
-def _fit(candidate: str, scores: Tensor, counts: Tensor) -> bool:
-    """Whether these are scores of so many rows."""
+def _are_scores(candidate: str, scores: Tensor, counts: Tensor) -> bool:
+    """Return whether a tensor has the shape, order and number of scores that folds of `counts` rows give."""
     types = scores.dtype == torch.float32 and counts.dtype == torch.int64
     if not types or scores.ndim != 2 or counts.ndim != 1 or not len(scores) == len(counts) > 0:
         return False
     number = scores.isfinite().sum(1)
-    right = {"pooled": number >= counts, "singletons": number <= counts}.get(candidate, number == counts)
+    plausible = {"pooled": number >= counts, "singletons": number <= counts}.get(candidate, number == counts)
     sorted_ = (scores[:, 1:] >= scores[:, :-1]).all() & ~scores.isnan().any() & ~scores.isneginf().any()
-    return bool((right & (counts >= 0)).all() & sorted_)
+    return bool((plausible & (counts >= 0)).all() & sorted_)
 
 
-def _count(scores: Tensor) -> Tensor:
-    """Return how many scores each fold has before the padding, (K,), without looking at them all."""
+def _scores_per_fold(scores: Tensor) -> Tensor:
+    """Return the number of scores of each fold before the padding, (K,), by bisection."""
     return torch.searchsorted(scores, scores.new_full((len(scores), 1), torch.inf))[:, 0]
 
 
 def _by_fold(scores: Tensor, fold: Tensor, folds: int) -> Tensor:
+    """Return the scores of each fold, sorted and padded with +inf, (K, M); what is infinite is not a score."""
     parts = [scores[fold == k] for k in range(folds)]
     parts = [part[part.isfinite()].sort().values for part in parts]
     return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=torch.inf)

@@ -1,4 +1,10 @@
-"""P-values of labels against sorted calibration scores, and the levels and thresholds that follow."""
+"""P-values of labels against sorted calibration scores.
+
+Everywhere `scores` (R, M) are the conformity scores of calibration rows, one line per run or fold, ascending and
+padded with +inf. `counts` (R,) says how many scores each line has before the padding, m in the formulas. `conformity`
+(R, ..., C) are the scores of new labels, written c_ij: the larger, the better a label conforms. "UAI" is Fuchs and
+Kalinke, *Partial-Label Learning with Conformal Candidate Cleaning*, UAI 2025.
+"""
 
 import math
 
@@ -6,35 +12,37 @@ import torch
 from torch import Tensor
 
 
-def ranks(scores: Tensor, p: Tensor) -> Tensor:
-    """Count the calibration scores that are at most p: for each entry of p (R, ..., C) a number in 0 … counts."""
-    return torch.searchsorted(scores, p.flatten(1).contiguous(), right=True).view_as(p)
+def ranks(scores: Tensor, conformity: Tensor) -> Tensor:
+    """Return for each label the number of calibration scores that are at most its own."""
+    return torch.searchsorted(scores, conformity.flatten(1).contiguous(), right=True).view_as(conformity)
 
 
-def p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
-    """Conformal p-values, ``(1 + #{v : s_v ≤ p_ij}) / (m + 1)``.
+def p_values(scores: Tensor, counts: Tensor, conformity: Tensor) -> Tensor:
+    """Return conformal p-values, ``(1 + #{v : s_v ≤ c_ij}) / (m + 1)``.
 
-    Keeping the labels with a p-value above α covers with probability at least 1 − α when the scored rows and the
-    calibration rows are exchangeable and the scores are those of true labels.
+    The set of labels with a p-value above α contains the true label with probability at least 1 − α if the new rows
+    and the calibration rows are exchangeable and the scores are those of true labels. From candidate sets alone, the
+    true label's score is known only for rows with a single candidate; `candidly.conformal.worst` bounds it for others.
 
     Examples
     --------
     >>> p_values(torch.tensor([[0.2, 0.5, 0.7]]), torch.tensor([3]), torch.tensor([[0.1, 0.5, 0.9]]))
     tensor([[0.2500, 0.7500, 1.0000]])
     """
-    return (1 + ranks(scores, p)).to(p.dtype) / (1 + _per_run(counts, p))
+    return (1 + ranks(scores, conformity)).to(conformity.dtype) / (1 + _per_run(counts, conformity))
 
 
-def cross_p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
-    """Cross-conformal p-values of new rows, ``(1 + Σ_k #{v∈k : s_v ≤ p_kij}) / (1 + Σ_k m_k)``, (n, C) in float64.
+def cross_p_values(scores: Tensor, counts: Tensor, conformity: Tensor) -> Tensor:
+    """Return cross-conformal p-values, ``(1 + Σ_k #{v∈k : s_v ≤ c_kij}) / (1 + Σ_k m_k)``, (n, C) in float64.
 
-    Fold k's rows did not train the networks that scored them and give the probabilities p_k (p is (K, n, C)). With one
-    fold these are `p_values`, and the same is guaranteed. With more, keeping the labels above α covers with probability
-    at least 1 − 2α − 2(K − 1)/(m + K) for m rows in all, and about 1 − α in practice: each fold's own p-value is one,
-    and twice a mean of p-values is one as well (V. Vovk, *Cross-conformal predictors*, Annals of Mathematics and
-    Artificial Intelligence 74, 2015; V. Vovk and R. Wang, *Combining p-values via averaging*, Biometrika 107, 2020;
-    the same sets are CV+ in R. F. Barber et al., *Predictive inference with the jackknife+*, Annals of Statistics 49,
-    2021).
+    Fold k's networks were not trained on the rows of fold k. These networks score both the fold's rows and the new
+    rows: `conformity` is (K, n, C). With one fold these are `p_values`, with the same guarantee. With more, the set of
+    labels above α contains the true label with probability at least 1 − 2α − 2(K − 1)/(m + K), for m rows in total,
+    and about 1 − α in practice:
+    each fold's p-value is a p-value, and twice a mean of p-values is one as well (V. Vovk, *Cross-conformal
+    predictors*, Annals of Mathematics and Artificial Intelligence 74, 2015; V. Vovk and R. Wang, *Combining p-values
+    via averaging*, Biometrika 107, 2020; the same sets are CV+ in R. F. Barber et al., *Predictive inference with the
+    jackknife+*, Annals of Statistics 49, 2021).
 
     Examples
     --------
@@ -42,20 +50,21 @@ def cross_p_values(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
     >>> cross_p_values(scores, counts, torch.tensor([[[0.1, 0.6]], [[0.3, 0.7]]]))
     tensor([[0.4000, 0.8000]], dtype=torch.float64)
     """
-    return (1 + ranks(scores, p).sum(0)).double() / (1 + counts.sum())
+    return (1 + ranks(scores, conformity).sum(0)).double() / (1 + counts.sum())
 
 
-def smoothed_p_values(scores: Tensor, counts: Tensor, p: Tensor, u: Tensor) -> Tensor:
-    """Smoothed p-values, ``(#{v : s_v < p_ij} + u·(1 + #{v : s_v = p_ij})) / (m + 1)``, summed over folds, (n, C).
+def smoothed_p_values(scores: Tensor, counts: Tensor, conformity: Tensor, u: Tensor) -> Tensor:
+    """Return smoothed p-values, ``(Σ_k #{v∈k : s_v < c_kij} + u·(1 + Σ_k #{v∈k : s_v = c_kij})) / (1 + Σ_k m_k)``.
 
-    In float64, like `cross_p_values`, from which they differ by what ties with p_ij. With one fold and u independent
-    of all scores, the p-value of a true label is uniform on (0, 1), so that keeping the labels above α covers with
-    probability 1 − α, neither less nor more (V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random
-    World*, 2005), under the conditions of `p_values`. With more folds the bound of `cross_p_values` holds.
+    They are (n, C) in float64, like `cross_p_values`, from which they differ in that ties, and the new row itself,
+    count u instead of 1. With one fold and u independent of all scores, the p-value of a true label is uniform on
+    (0, 1), so the set of labels above α contains the true label with probability exactly 1 − α (V. Vovk, A. Gammerman
+    and G. Shafer, *Algorithmic Learning in a Random World*, 2005), under the conditions of `p_values`. With more folds
+    the bound of `cross_p_values` holds.
 
     Parameters
     ----------
-    scores, counts, p : Tensor
+    scores, counts, conformity : Tensor
         As in `cross_p_values`.
     u : Tensor
         Uniform on [0, 1); of shape (n, 1), or another that broadcasts to (n, C).
@@ -66,56 +75,40 @@ def smoothed_p_values(scores: Tensor, counts: Tensor, p: Tensor, u: Tensor) -> T
     >>> smoothed_p_values(scores, counts, torch.tensor([[[0.1, 0.5]]]), torch.tensor([[0.5]]))
     tensor([[0.1250, 0.6250]], dtype=torch.float64)
     """
-    below = torch.searchsorted(scores, p.flatten(1).contiguous()).view_as(p).sum(0)
-    tied = ranks(scores, p).sum(0) - below
+    below = torch.searchsorted(scores, conformity.flatten(1).contiguous()).view_as(conformity).sum(0)
+    tied = ranks(scores, conformity).sum(0) - below
     return (below + u.double() * (1 + tied)) / (1 + counts.sum())
 
 
-def cumulative(scores: Tensor, counts: Tensor, p: Tensor) -> Tensor:
-    """Empirical distribution function of the scores at p, ``F̂(p) = #{v : s_v ≤ p_ij} / m``.
+def p_values_by_rank(most: int, counts: Tensor, dtype: torch.dtype, finite: bool = True) -> Tensor:
+    """Return the p-values of ranks 0 … most, (R, most + 1), by the arithmetic of `p_values`.
 
-    ``F̂(p) > α`` says the same as ``p ≥ t`` with t = sup{t : F̂(t) ≤ α}, the threshold of UAI's Algorithm 1: t is the
-    (⌊αm⌋+1)-th smallest score. It has no finite-sample guarantee: with m = 20 and α = .05 it covers .905.
+    Without the finite-sample correction (`finite=False`) they are ``rank / m``, the empirical distribution function F̂
+    of the scores. ``F̂(c) > α`` is equivalent to ``c ≥ t`` with t = sup{t : F̂(t) ≤ α}, the threshold of UAI's
+    Algorithm 1: t is the (⌊αm⌋+1)-th smallest score. That rule has no finite-sample guarantee: with m = 20 and α = .05
+    its sets contain the true label with probability .905 instead of .95.
     """
-    return ranks(scores, p).to(p.dtype) / _per_run(counts, p)
-
-
-def threshold(scores: Tensor, counts: Tensor, alpha: Tensor, finite: bool = True) -> Tensor:
-    """Return the smallest p that is kept at level `alpha` (R,).
-
-    ``finite`` follows `p_values`: the ⌊α(m+1)⌋-th smallest score, -inf (keep everything) where that is the 0-th.
-    Otherwise it follows `cumulative`: the (⌊αm⌋+1)-th. In both, +inf where there are not that many scores.
-
-    Examples
-    --------
-    >>> scores, counts = torch.tensor([[0.2, 0.5, 0.7]]), torch.tensor([3])
-    >>> threshold(scores, counts, torch.tensor([0.5])), threshold(scores, counts, torch.tensor([0.5]), finite=False)
-    (tensor([0.5000]), tensor([0.5000]))
-    """
-    kept = shares(scores.shape[-1], counts, alpha.dtype, finite) > alpha[:, None]
-    return with_ends(scores).gather(-1, (~kept).sum(-1, keepdim=True)).squeeze(-1)
-
-
-def shares(m: int, counts: Tensor, dtype: torch.dtype, finite: bool = True) -> Tensor:
-    """Return what `p_values` (`cumulative` unless `finite`) is at ranks 0 … m, by the same arithmetic: (R, m + 1)."""
-    rank = torch.arange(m + 1, device=counts.device, dtype=dtype)
+    rank = torch.arange(most + 1, device=counts.device, dtype=dtype)
     total = counts.to(dtype)[:, None]
     return (rank + 1) / (total + 1) if finite else rank / total
 
 
 def with_ends(scores: Tensor) -> Tensor:
-    """Put -inf before and +inf after the scores: the smallest p that is kept when so many ranks are not."""
+    """Return -inf, the scores, +inf: entry k is the smallest conformity that is kept if ranks 0 … k − 1 are removed."""
     ends = torch.full_like(scores[:, :1], torch.inf)
     return torch.cat([-ends, scores, ends], -1)
 
 
 def remark_level(alpha: float, error: Tensor, m: Tensor, delta: float = 0.05, dkw: bool = True) -> Tensor:
-    """UAI's Remark: the level ``α'' = α − error − sqrt(log(2/δ_4) / (2m))``; where it is not positive keep all labels.
+    """Return the level of the Remark in UAI, ``α'' = α − error − sqrt(log(2/δ) / (2m))``.
 
-    The last term is the Dvoretzky-Kiefer-Wolfowitz bound on the calibration rows, left out when `dkw` is false.
+    It lowers α by the classifier's estimated error and by the sampling error of m calibration rows, the bound of
+    Dvoretzky, Kiefer and Wolfowitz with probability 1 − δ (δ_4 in UAI), which ``dkw=False`` leaves out. Where the level
+    is not positive, all labels are kept.
     """
     return alpha - error - (math.log(2 / delta) / (2 * m)).sqrt() * float(dkw)
 
 
-def _per_run(counts: Tensor, p: Tensor) -> Tensor:
-    return counts.to(p.dtype).view(-1, *[1] * (p.ndim - 1))
+def _per_run(counts: Tensor, like: Tensor) -> Tensor:
+    """Return the counts in a shape that broadcasts against (R, ..., C)."""
+    return counts.to(like.dtype).view(-1, *[1] * (like.ndim - 1))

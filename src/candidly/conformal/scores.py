@@ -1,8 +1,8 @@
-"""Conformal prediction on candidate sets, as pure tensor functions.
+"""Conformity scores of rows with candidate sets, as pure tensor functions.
 
-Conformity scores are probabilities, or `aps` of them: a label conforms the better the larger its score. Everywhere
-`scores` (R, M) are the calibration rows' scores in ascending order, padded with +inf, and `counts` (R,) says how many
-of them are real. "UAI" is Fuchs and Kalinke, *Partial-Label Learning with Conformal Candidate Cleaning*, UAI 2025. On
+Conformity scores are probabilities, or `aps` of them: the larger, the better a label conforms. Everywhere `scores`
+(R, M) are the calibration rows' scores in ascending order, padded with +inf, and `counts` (R,) is the number of scores
+before the padding. "UAI" is Fuchs and Kalinke, *Partial-Label Learning with Conformal Candidate Cleaning*, UAI 2025. On
 calibration with candidate sets see also A. Javanmardi et al., *Conformal Prediction with Partially Labeled Data*, COPA
 2023.
 """
@@ -12,33 +12,33 @@ from torch import Tensor
 
 
 def best(p: Tensor, S: Tensor) -> Tensor:
-    """Score a row by its most probable candidate, ``max_{j∈S} p_j`` (UAI, Algorithm 1).
+    """Return the probability of each row's most probable candidate, ``max_{j∈S} p_j`` (UAI, Algorithm 1).
 
-    There is no guarantee: where that candidate is not the true label, the score is too high and sets are too small.
+    There is no guarantee: if that candidate is not the true label, the score is too high and sets are too small.
     """
     return p.masked_fill(~S, -torch.inf).amax(-1)
 
 
 def worst(p: Tensor, S: Tensor) -> Tensor:
-    """Score a row by its least probable candidate, ``min_{j∈S} p_j``.
+    """Return the probability of each row's least probable candidate, ``min_{j∈S} p_j``.
 
-    The true label is never less probable than that, so sets calibrated on it cover the true label at least as often as
-    the level says, given y ∈ S, exchangeable rows that did not train, and the finite-sample rule (`p_values`).
+    The true label is never less probable, so sets calibrated on this score cover the true label with probability at
+    least 1 − α, given y ∈ S, exchangeable held-out rows, and the finite-sample rule (`p_values`).
     """
     return p.masked_fill(~S, torch.inf).amin(-1)
 
 
 def mean(p: Tensor, S: Tensor) -> Tensor:
-    """Score a row by the mean probability of its candidates; there is no guarantee, as with `best`."""
+    """Return the mean probability of each row's candidates; without a guarantee, like `best`."""
     return p.masked_fill(~S, 0).sum(-1) / S.sum(-1)
 
 
 def singletons(p: Tensor, S: Tensor) -> Tensor:
-    """Score a row by its only candidate; +inf, which is no score, where it has several.
+    """Return the probability of each row's only candidate; +inf, which is not a score, if it has several.
 
-    Sets cover the true label as often as the level says if that candidate is the true label and if the rows with one
-    candidate are exchangeable with all rows: how many candidates a row has must say nothing about it. As a rule easy
-    rows have fewer, and then sets are too small.
+    Sets cover the true label with probability 1 − α if the only candidate is the true label and if rows with one
+    candidate are exchangeable with all rows: the number of candidates must not depend on how hard a row is. Usually
+    easy rows have fewer candidates, and then sets are too small.
 
     Examples
     --------
@@ -49,12 +49,12 @@ def singletons(p: Tensor, S: Tensor) -> Tensor:
 
 
 def pooled(p: Tensor, S: Tensor) -> Tensor:
-    """Let each candidate's probability be a score of its own, (..., N, C); +inf, which is no score, elsewhere.
+    """Return every candidate's probability as a separate score, (..., N, C); +inf, which is not a score, elsewhere.
 
-    A level of α is then a share of candidates, not of rows. Of a row's c scores one is the true label's, so that sets
-    cover it with probability at least 1 − α·c where no row has more than c candidates, y ∈ S, and rows are exchangeable
-    and did not train: a label goes where at most α·(m·c + 1) − 1 scores are as low, hence no more of the m true ones.
-    As a rule the wrong candidates are the less probable ones, and sets cover more.
+    A level α is then a fraction of candidates, not of rows. One of a row's scores is the true label's, so sets cover it
+    with probability at least 1 − α·c if no row has more than c candidates, y ∈ S, and rows are exchangeable and held
+    out: a label is removed if at most α·(m·c + 1) − 1 scores are as low, hence no more of the m true ones. Usually
+    wrong candidates are less probable, and sets cover more.
 
     Examples
     --------
@@ -66,13 +66,13 @@ def pooled(p: Tensor, S: Tensor) -> Tensor:
 
 
 def aps(p: Tensor, u: Tensor) -> Tensor:
-    """Score labels for adaptive prediction sets, ``1 − (Σ_{k: p_k > p_j} p_k + u·Σ_{k: p_k = p_j} p_k)``, (..., C).
+    """Return adaptive scores of labels, ``1 − (Σ_{k: p_k > p_j} p_k + u·Σ_{k: p_k = p_j} p_k)``, (..., C).
 
     The randomised score of Y. Romano, M. Sesia and E. J. Candès, *Classification with Valid and Adaptive Coverage*,
     NeurIPS 2020, as a conformity. Hard rows get larger sets than with the probability itself (LAC), easy rows smaller
-    ones. Labels of equal probability share one score, for which their mass counts as that of one label: it depends on
-    no order of the classes, and where p is the truth the true label's score is uniform on (0, 1), ties or not. What is
-    computed is the mass below, which for probabilities is the same and does not round small ones away.
+    ones. Labels of equal probability share one score, for which their mass counts as that of one label. So the score
+    does not depend on the order of classes, and if p is correct, the true label's score is uniform on (0, 1), even with
+    ties. The code computes the mass below instead, which is equal for probabilities and keeps the digits of small ones.
 
     Parameters
     ----------
@@ -95,10 +95,10 @@ def aps(p: Tensor, u: Tensor) -> Tensor:
 
 
 def sort_scores(scores: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort each run's scores, with +inf in place of those not `valid`, and count the valid ones."""
+    """Return each run's sorted scores, with +inf in place of those not `valid`, and the number of valid ones."""
     return scores.masked_fill(~valid, torch.inf).sort(-1).values, valid.sum(-1)
 
 
 def off_candidate_mass(p: Tensor, S: Tensor) -> Tensor:
-    """Probability outside the candidate set, ``Σ_{j∉S} p_j``: UAI's estimate of the classifier's error on a row."""
+    """Return the probability outside the candidate set, ``Σ_{j∉S} p_j``: UAI's estimate of a row's error."""
     return p.masked_fill(S, 0).sum(-1)

@@ -1,19 +1,21 @@
-"""Datasets: `load` finds, checks and reads them; `candidly.data.protocols` prepares them as in published work."""
+"""Datasets: `load` reads published ones and files, `corrupt` makes candidate sets, `PROTOCOLS` prepare and split."""
 
-import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+from candidly.data import corrupt
 from candidly.data.dataset import Dataset
+from candidly.data.protocols import PROTOCOLS, Protocol
 from candidly.data.published.catalogue import LicenceNotice
 from candidly.data.published.loading import load_published
 from candidly.data.published.registry import REGISTRY
 from candidly.data.readers.tables import read_table
 from candidly.data.readers.user_files import read_mat, read_npz
+from candidly.messages import did_you_mean
 from candidly.tables.files import SUFFIXES, suffix_of
 
-__all__ = ["REGISTRY", "Dataset", "LicenceNotice", "load", "read_table"]
+__all__ = ["PROTOCOLS", "REGISTRY", "Dataset", "LicenceNotice", "Protocol", "corrupt", "load", "read_table"]
 
 _READERS: dict[str, Callable[[Path], Dataset]] = {
     ".mat": read_mat,
@@ -25,7 +27,7 @@ _READERS: dict[str, Callable[[Path], Dataset]] = {
 def load(
     name: str | os.PathLike[str], root: str | os.PathLike[str] | None = None, *, download: bool = False
 ) -> Dataset:
-    """Load a published dataset by name, checking that its files are the published ones, or a file of your own.
+    """Load a published dataset by name, or one of your own files by its path.
 
     Parameters
     ----------
@@ -35,28 +37,29 @@ def load(
         - `bird-song`, `lost`, `mir-flickr`, `msrc-v2`, `soccer`, `yahoo-news`: real-world candidate sets, from a file
           `<name>.mat`.
         - `mnist`, `fmnist`, `kmnist` (idx files, plain or `.gz`; KMNIST also `.npz`), `svhn` (`.mat`), `cifar10` and
-          `cifar100` (binary version): images of bytes, fully labelled, training rows first. Of KMNIST, plain and `.npz`
-          files are checked by size and shape only, because its publisher gives digests of the `.gz` files.
-        - `cifar10n`: CIFAR-10, where the candidates of a training row are what three people took it for. In 2 % of
-          the rows the true class is not among them.
-        - `digits`: scikit-learn's 8×8 digits scaled to [0, 1], fully labelled; they need no file.
-        - A path (a string that ends in one of these, or a path object) of a `.mat`, `.npz`, `.parquet`, `.csv` or
-          `.tsv` file. The last three are read by `read_table`, which takes options; `.csv.gz` and `.tsv.gz` will do,
-          too. An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`.
+          `cifar100` (binary version): images as bytes, fully labelled, training rows first. Plain and `.npz` files of
+          KMNIST are checked by size and shape only, because its publisher gives digests of the `.gz` files.
+        - `cifar10n`: CIFAR-10 with the labels of three people as the candidates of each training row. In 2 % of the
+          rows the true class is not among them.
+        - `digits`: the 8×8 digits of scikit-learn, scaled to [0, 1], fully labelled; they need no file.
+        - The path of a `.mat`, `.npz`, `.csv`, `.tsv`, `.parquet`, `.arrow` or `.feather` file, also `.csv.gz` and
+          `.tsv.gz`: a path object, or a string that ends in one of these suffixes. Tables are read by `read_table`,
+          which has options. An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`.
 
-        Where a dataset is fully labelled, each row's one candidate is its true label; larger candidate sets come from
-        `candidly.corrupt`.
+        In a fully labelled dataset each row's only candidate is its true label; `candidly.corrupt` makes larger
+        candidate sets.
     root
-        The folder to look in first. Then come `$CANDIDLY_DATA` and the user's cache (`$XDG_CACHE_HOME/candidly`, by
-        default `~/.cache/candidly`). In each of them the dataset's own folder (`realworld`, `mnist`, `fashion-mnist`,
-        `cifar-10-batches-bin`, …) is looked in first. Not used for a path.
+        The folder to search first, before `$CANDIDLY_DATA` and the user's cache (`$XDG_CACHE_HOME/candidly`, by default
+        `~/.cache/candidly`). In each of them the dataset's folder (`realworld`, `mnist`, `fashion-mnist`,
+        `cifar-10-batches-bin`, …) is searched first. Not used for a path.
     download
-        Download what is missing, into `root` or else the user's cache. Needs `pip install candidly[data]`.
+        Download missing files into `root`, or else into the user's cache. Needs `pip install candidly[data]`.
 
     Raises
     ------
     FileNotFoundError
-        When a file is missing (the message says where it was looked for and where to get it), or an address is.
+        When a file is missing (the message lists the folders that were searched, and where to get the file), or cannot
+        be downloaded.
     ValueError
         When the name is unknown, or a file is damaged or differs from the published one.
 
@@ -65,7 +68,7 @@ def load(
     LicenceNotice
         With licence and citation, when something is downloaded; for `cifar10n` always.
     UserWarning
-        When in a file of your own true labels are not among the candidates of their rows.
+        When true labels in your own file are not among the candidates of their rows.
 
     Examples
     --------
@@ -78,10 +81,9 @@ def load(
     if not isinstance(name, str) or suffix_of(path) in _READERS:
         return _load_path(path)
     if name not in REGISTRY:
-        close = difflib.get_close_matches(name.lower(), REGISTRY, n=1)
         raise ValueError(
-            f"unknown dataset {name!r}; {f'did you mean {close[0]!r}? ' if close else ''}known are "
-            f"{', '.join(sorted(REGISTRY))}, and files of your own ({', '.join(_READERS)})"
+            f"unknown dataset {name!r}{did_you_mean(name, REGISTRY)}; known are {', '.join(sorted(REGISTRY))}, and "
+            f"your own files ({', '.join(_READERS)})"
         )
     return load_published(name, root, download)
 
@@ -93,5 +95,5 @@ def _load_path(path: Path) -> Dataset:
             f"{path} has the suffix {suffix_of(path)!r}; files that can be loaded are {', '.join(_READERS)}"
         )
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist or is no file; check the path")
+        raise FileNotFoundError(f"{path} does not exist or is not a file; check the path")
     return reader(path)

@@ -1,14 +1,14 @@
-"""Seeded synthetic candidate sets, made from true labels.
+"""Synthetic candidate sets, generated from true labels and a seed.
 
 All sets come from one uniform number per row and class, U = Generator(PCG64(seed)).random((n, C)): S = P > U, with
-P = 1 at the true label y. U < 1, so the true label is always a candidate; only noisy sets may lack it. Where rows are
-drawn again, whole rows take the generator's next numbers, in ascending order, until all are accepted. Numbers are drawn
-in blocks of rows, which changes nothing. The generators differ in P at the wrong labels j ≠ y:
+P = 1 at the true label y. U < 1, so the true label is always a candidate, except in noisy sets. Where rows are drawn
+again, whole rows take the generator's next numbers, in ascending order, until all are accepted. Numbers are drawn in
+blocks of rows, which does not change the result. The generators differ in P at the wrong labels j ≠ y:
 
 **Uniform flips** (`uniform`; Lv et al., ICML 2020): P_j = q. The CIFAR-10 candidate sets of Fuchs and Kalinke, UAI
 2025, were published in this form, with q = 0.1.
 
-**Hierarchical** (`hierarchical`; Wang et al., PiCO, ICLR 2022): P_j = q if j is of y's superclass, else 0. The
+**Hierarchical** (`hierarchical`; Wang et al., PiCO, ICLR 2022): P_j = q if j is in the superclass of y, else 0. The
 CIFAR-100 sets of Fuchs and Kalinke were published in this form, with q = 0.1 and 20 superclasses of 5 classes each.
 
 **Uniform over supersets** (`uniform_superset`; Feng et al., NeurIPS 2020): each of the 2^(C−1) − 1 sets that hold y and
@@ -16,13 +16,13 @@ are not all classes is equally likely. P_j = 1/2, and full rows are drawn again.
 
 **Label-dependent** (`label_dependent`): P_j = π_k at j = (y + k) mod C, k = 1, 2, …, and 0 elsewhere.
 
-**Noisy** (`noisy`): P_y = 1 − η and P_j = q, and empty rows are drawn again. This is the law of independent labels
-given that there is one: with w wrong labels in S and a = 1 − η(1 − q)^(C−1),
+**Noisy** (`noisy`): P_y = 1 − η and P_j = q, and empty rows are drawn again. This is the distribution of independent
+labels given that there is at least one: with w wrong labels in S and a = 1 − η(1 − q)^(C−1),
 
     Pr(S) = (1 − η if y ∈ S, else η) · q^w (1 − q)^(C−1−w) / a,   Pr(y ∈ S) = (1 − η)/a,   Pr(j ∈ S) = q/a.
 
-That true labels may be missing is the setting of Lv et al., 2021 (On the Robustness of Average Losses for Partial-Label
-Learning), and of Lian et al., 2022 (IRNet); the law here is not taken from them.
+Missing true labels are also studied by Lv et al., 2021 (On the Robustness of Average Losses for Partial-Label
+Learning), and by Lian et al., 2022 (IRNet); the distribution here is not taken from them.
 
 **Instance-dependent** (`instance_dependent`; Xu et al., NeurIPS 2021): with g a network trained on the true
 labels, u_j = g_j(x) at the wrong labels and 0 at the true one, u ← u / max_j u, and then
@@ -33,8 +33,8 @@ labels, u_j = g_j(x) at the wrong labels and 0 at the true one, u ← u / max_j 
 
 Deviation: where all wrong labels have probability 0, none is added (the published code: up to 1e-10, dividing by 1).
 
-**Long-tailed** (`long_tailed`; the exponential profile of Cui et al., CVPR 2019) makes no sets but chooses rows: class
-c keeps n_max·ρ^(c/(C−1)) of them, n_max the size of the largest class. Any of the generators then takes y[rows].
+**Long-tailed** (`long_tailed`; the exponential profile of Cui et al., CVPR 2019) selects rows instead of making sets:
+class c keeps n_max·ρ^(c/(C−1)) of them, n_max the size of the largest class. Pass y[rows] to any of the generators.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 Rows = NDArray[np.intp]  # row numbers or labels
-BLOCK = 2**16  # entries drawn at a time: half a megabyte of numbers stays in the processor's cache
+BLOCK = 2**16  # entries drawn at a time: half a megabyte, which fits into the processor's cache
 
 
 def uniform(y: ArrayLike, num_classes: int, q: float, seed: int) -> NDArray[np.bool_]:
@@ -93,7 +93,7 @@ def uniform(y: ArrayLike, num_classes: int, q: float, seed: int) -> NDArray[np.b
 
 
 def hierarchical(y: ArrayLike, groups: ArrayLike, q: float, seed: int) -> NDArray[np.bool_]:
-    """Add each wrong label of the true label's superclass with probability q, and no others.
+    """Add each wrong label in the superclass of the true label with probability q, and no others.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def hierarchical(y: ArrayLike, groups: ArrayLike, q: float, seed: int) -> NDArra
 
 
 def uniform_superset(y: ArrayLike, num_classes: int, seed: int) -> NDArray[np.bool_]:
-    """Draw each set uniformly from all that hold the true label, except the set of all classes.
+    """Draw each set uniformly from all sets that hold the true label, except the set of all classes.
 
     Parameters
     ----------
@@ -147,14 +147,14 @@ def uniform_superset(y: ArrayLike, num_classes: int, seed: int) -> NDArray[np.bo
 def label_dependent(
     y: ArrayLike, num_classes: int, seed: int, probabilities: Sequence[float] = (0.5, 0.4, 0.3, 0.2, 0.1)
 ) -> NDArray[np.bool_]:
-    """Add the classes that follow the true one, each with a probability of its own.
+    """Add the classes that follow the true one, each with its own probability.
 
     Parameters
     ----------
     y, num_classes, seed
         As in `uniform`.
     probabilities : sequence of float
-        Of y + 1, y + 2, … (mod C); fewer than C of them. Other classes are never added.
+        Probabilities of the classes y + 1, y + 2, … (mod C); fewer than C of them. Other classes are never added.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def label_dependent(
     y = _labels(y, num_classes)
     if len(chances) >= num_classes:
         raise ValueError(f"{len(chances)} probabilities for {num_classes} classes; pass at most {num_classes - 1}")
-    # P by distance from y. Negative distances count from the end, which is mod C.
+    # P by distance from y. Negative indices count from the end, which is the distance mod C.
     at = np.zeros(num_classes)
     at[1 : len(chances) + 1] = chances
     return _draw(lambda rows: at[np.arange(num_classes) - y[rows, None]], y, num_classes, seed)
@@ -180,15 +180,16 @@ def label_dependent(
 def noisy(y: ArrayLike, num_classes: int, q: float, eta: float, seed: int) -> NDArray[np.bool_]:
     """Add each wrong label with probability q and leave the true one out with probability eta.
 
-    Empty rows are drawn again, so the true label is missing less often than eta: the module's text gives the law.
+    Empty rows are drawn again, so the true label is missing less often than eta; the module docstring gives the
+    distribution.
 
     Parameters
     ----------
     y, num_classes, q, seed
         As in `uniform`.
     eta : float
-        Probability of leaving the true label out, 0 to 1. Refused are q and eta with which fewer than one draw in a
-        thousand is not empty.
+        Probability of leaving the true label out, 0 to 1. Values of q and eta for which fewer than one draw in a
+        thousand is non-empty are refused.
 
     Returns
     -------
@@ -201,7 +202,8 @@ def noisy(y: ArrayLike, num_classes: int, q: float, eta: float, seed: int) -> ND
     array([[0, 1, 1, 1],
            [0, 0, 0, 1]])
     """
-    q, eta = _probability("q", q), _probability("eta", eta)
+    q = _probability("q", q)
+    eta = _probability("eta", eta)
     y = _labels(y, num_classes)
     if 1 - eta * (1 - q) ** (num_classes - 1) < 1e-3:
         raise ValueError(f"with q = {q} and eta = {eta} nearly all rows are empty; raise q or lower eta")
@@ -209,7 +211,7 @@ def noisy(y: ArrayLike, num_classes: int, q: float, eta: float, seed: int) -> ND
 
 
 def long_tailed(y: ArrayLike, num_classes: int, rho: float, seed: int) -> Rows:
-    """Choose rows so that class sizes fall exponentially, from the first class to the last.
+    """Select rows so that class sizes decrease exponentially from the first class to the last.
 
     Parameters
     ----------
@@ -218,13 +220,13 @@ def long_tailed(y: ArrayLike, num_classes: int, rho: float, seed: int) -> Rows:
     rho : float
         Size of the last class relative to the first, above 0 and at most 1; 0.01 is common.
     seed : int
-        Decides which rows of a class stay.
+        Determines which rows of a class are kept.
 
     Returns
     -------
     ndarray of int
-        The rows to keep, ascending. Class c keeps n_max·rho^(c/(C−1)) rows, rounded down: at most those it has, and at
-        least one of them.
+        The rows to keep, ascending. Class c keeps n_max·rho^(c/(C−1)) rows, rounded down: at most all its rows, and at
+        least one.
 
     Examples
     --------
@@ -236,10 +238,10 @@ def long_tailed(y: ArrayLike, num_classes: int, rho: float, seed: int) -> Rows:
     if not 0 < rho <= 1:
         raise ValueError(f"rho is {rho}; pass a number above 0 and at most 1")
     y = _labels(y, num_classes, least=2)
-    # A stream of its own: with the same seed, sets drawn for the rows must not depend on which rows stayed.
+    # A separate random stream: with the same seed, sets drawn for the rows must not depend on which rows are kept.
     U = _generator(seed, 1).random(len(y))
     sizes = np.bincount(y, minlength=num_classes)
-    # 100 · 0.29 is 28.999999999999996: what falls short of a whole number by rounding alone counts as whole.
+    # 100 · 0.29 is 28.999999999999996: the small term makes up for such rounding errors.
     wished = np.floor(sizes.max() * rho ** (np.arange(num_classes) / (num_classes - 1)) + 1e-9)
     order = np.lexsort((U, y))
     rank = np.arange(len(y)) - (np.cumsum(sizes) - sizes)[y[order]]
@@ -247,7 +249,7 @@ def long_tailed(y: ArrayLike, num_classes: int, rho: float, seed: int) -> Rows:
 
 
 def instance_dependent_from(p: ArrayLike, y: ArrayLike, seed: int, rate: float | None = None) -> NDArray[np.bool_]:
-    """Add wrong labels that a supervised network finds likely.
+    """Add wrong labels that are likely according to a supervised network.
 
     Parameters
     ----------
@@ -257,7 +259,7 @@ def instance_dependent_from(p: ArrayLike, y: ArrayLike, seed: int, rate: float |
         As in `uniform`.
     rate : float, optional
         None: the most likely wrong label is always added, the others with their probability relative to it. A number:
-        mean of the relative probabilities over all classes, before they are clipped to 1.
+        the mean of the relative probabilities over all classes, before they are clipped to 1.
 
     Returns
     -------
@@ -307,7 +309,7 @@ def instance_dependent(
     shift: ArrayLike | None = None,
     scale: ArrayLike | None = None,
 ) -> NDArray[np.bool_]:
-    """Train a network on the true labels and make what it confuses candidates of each other.
+    """Train a network on the true labels, and add the wrong labels that it finds likely.
 
     Parameters
     ----------
@@ -316,16 +318,17 @@ def instance_dependent(
     y, num_classes
         As in `uniform`.
     seed : int
-        Of the network and of the sets.
+        Seed of the network and of the sets.
     rate : float or None
-        0.8 is the published experiments' form, None the paper's text; see `instance_dependent_from`.
+        0.8 is the value of the published experiments, None the formula of the paper; see `instance_dependent_from`.
     net, device
-        The network and where to train it, as in `candidly.fit`.
+        The network and the device on which to train it, as in `candidly.fit`.
     recipe : Recipe or str, optional
-        How to train it; left out, as published: 100 epochs of plain gradient descent at 0.001 in batches of 256. That
-        is far too little for a few thousand rows, whose sets then hardly depend on the instance.
+        How to train the network; by default as published: 100 epochs of plain gradient descent with learning rate 0.001
+        and batches of 256. For a few thousand rows this is far too little training, and their sets hardly depend on
+        the instance.
     shift, scale : array, optional
-        The network sees ``(x - shift) * scale``, as in `Problem.of`.
+        The input of the network is ``(x - shift) * scale``, as in `Problem.of`.
 
     Returns
     -------
@@ -369,7 +372,7 @@ def _labels(y: ArrayLike, num_classes: int, least: int = 1) -> Rows:
 
 
 def _or_one(value: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divisors for rows that may be all 0."""
+    """Return the values, with 1 in place of 0, to divide by them."""
     return np.where(value > 0, value, 1)
 
 
@@ -382,7 +385,7 @@ def _generator(seed: int, *key: int) -> np.random.Generator:
 def _draw(
     law: Callable[[Rows], ArrayLike], y: Rows, num_classes: int, seed: int, kept: float = 1, refused: int | None = None
 ) -> NDArray[np.bool_]:
-    """Draw S = P > U, P being `law` of the rows with `kept` at y; sets of the size `refused` are drawn again."""
+    """Draw S = P > U, where P is `law(rows)` with `kept` at y. Sets of size `refused` are drawn again."""
     generator = _generator(seed)
     S = np.empty((len(y), num_classes), dtype=bool)
     rows = np.arange(len(y))

@@ -1,4 +1,4 @@
-"""The type that every loader returns."""
+"""The dataset type that all loaders return."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,20 +14,20 @@ class Dataset:
     Attributes
     ----------
     name
-        What `load` calls it.
+        Its name in `load`.
     X : (n, ...) array
-        Features: floating-point numbers (n, d), or images of bytes (n, height, width) or (n, channels, height, width).
+        Features: floating-point numbers (n, d), or images as bytes, (n, height, width) or (n, channels, height, width).
     S : (n, C) bool
-        Candidate sets: `S[i, j]` says that class j is a candidate for row i. Where a dataset is fully labelled, each
-        row's one candidate is its true label.
+        Candidate sets: `S[i, j]` says that class j is a candidate for row i. In a fully labelled dataset,
+        each row's only candidate is its true label.
     y : (n,) int64 or None
         True classes, for evaluation only; no method sees them.
     classes
-        The C class names. Files that name none number them.
+        The C class names; numbers, if the file has no names.
     num_train : int or None
-        Where the publisher fixed a split: the first so many rows train, the others test.
+        Number of training rows, where the publisher fixed a split. They come first; the others are test rows.
     groups : tuple of int, or None
-        The superclass of each class, where classes have one.
+        The superclass of each class, if classes have superclasses.
 
     Examples
     --------

@@ -1,15 +1,16 @@
 """How datasets are prepared and split.
 
-A `Protocol` says how; `PROTOCOLS` has two of them:
+`PROTOCOLS` has two of them:
 
-- ``default``: all classes stay, a run's features are standardised on its own training rows, and the training rows are a
-  random 80 %.
-- ``uai2025``: what the experiments of T. Fuchs and F. Kalinke, *Partial-Label Learning with Conformal Candidate
-  Cleaning*, UAI 2025, did, so that results pair with the published ones, seed by seed and row by row. It is for that
-  only: the classes of real-world datasets are chosen with the true labels, and the scaling sees the test rows.
+- ``default``: all classes are kept, features are standardised on the training rows of each run, and a random 80 % of
+  the rows are training rows.
+- ``uai2025``: the protocol of the experiments of T. Fuchs and F. Kalinke, *Partial-Label Learning with Conformal
+  Candidate Cleaning*, UAI 2025, so that results can be compared with the published ones, seed by seed and row by row.
+  Use it for that purpose only: the classes of real-world datasets are chosen with the true labels, and features are
+  scaled with the test rows.
 
-Both take the publisher's split where there is one. Both leave images bytes and flatten grey ones; `scaling` says what
-networks are to see of them, numbers from 0 to 1 or, of colour images that the publisher split, channels with mean 0 and
+Both use the publisher's split if there is one. Both keep images as bytes and flatten grey images. `scaling` returns how
+networks scale them: to numbers from 0 to 1 or, for colour images with a publisher's split, to channels with mean 0 and
 standard deviation 1 over the training images.
 """
 
@@ -33,11 +34,11 @@ class Protocol:
     name
         Its name in commands and results.
     prepare
-        From a dataset as loaded to one that is ready to train on.
+        Returns a loaded dataset ready for training.
     split
-        From a number of rows and a seed to training and test rows, where the publisher fixed none.
+        Returns training and test rows from a number of rows and a seed, if the publisher fixed no split.
     standardise
-        Whether each run is to see features standardised on its own training rows; images never are.
+        Whether features are standardised on the training rows of each run; images never are.
 
     Examples
     --------
@@ -52,14 +53,14 @@ class Protocol:
     standardise: bool
 
     def rows(self, dataset: Dataset, seed: int) -> tuple[Rows, Rows]:
-        """Return training and test rows for a seed; where the publisher fixed them, they are the same for all."""
+        """Return training and test rows for a seed; if the publisher fixed them, they are the same for all seeds."""
         if dataset.num_train is not None:
             return np.arange(dataset.num_train), np.arange(dataset.num_train, len(dataset.X))
         return self.split(len(dataset.X), seed)
 
 
 def default(dataset: Dataset) -> Dataset:
-    """Flatten grey images; leave everything else as it is.
+    """Flatten grey images; keep everything else unchanged.
 
     Examples
     --------
@@ -88,10 +89,10 @@ def default_split(n: int, seed: int) -> tuple[Rows, Rows]:
 
 
 def scaling(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[None, None]:
-    """Return the shift and scale of images, for `Problem.of`; tables have none.
+    """Return the shift and scale of images, for `Problem.of`; None for tables.
 
-    Channels are standardised over the publisher's training images. Where the publisher fixed none, each run has others,
-    and pixels are divided by 255.
+    Channels are standardised over the publisher's training images. Without a publisher's split, runs have different
+    training images, and pixels are divided by 255.
 
     Examples
     --------
@@ -106,7 +107,7 @@ def scaling(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]
         return np.zeros(()), np.array(1 / 255)
     train = dataset.X[: dataset.num_train]
     n = train[:, 0].size
-    # Sums of integers, in blocks: exact, and no copy of all images. As Python's integers their squares do not overflow.
+    # Sums of integers are exact and need no copy of the images. As Python integers, their squares do not overflow.
     total = train.sum(axis=(0, 2, 3), dtype=np.int64).astype(object)
     squares = np.einsum("nchw,nchw->c", train, train, dtype=np.int64).astype(object)
     spread = np.sqrt((n * squares - total * total).astype(float)) / n
@@ -117,9 +118,9 @@ def scaling(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 def uai2025(dataset: Dataset) -> Dataset:
     """Prepare a dataset as the UAI 2025 experiments did: images as in `default`, real-world datasets as follows.
 
-    K is the number of most frequent true classes needed to exceed 99 % of the rows. The K classes that are candidates
-    most often stay, in their order, with the rows whose true class is among them. Each feature is scaled to [0, 1] over
-    the rows that stay; constant features are dropped.
+    K is the number of most frequent true classes needed to exceed 99 % of the rows. The K classes that are most often
+    candidates are kept, in their order, with the rows whose true class is one of them. Each feature is scaled to [0, 1]
+    over the rows that are kept; constant features are dropped.
 
     Parameters
     ----------
@@ -146,13 +147,14 @@ def uai2025(dataset: Dataset) -> Dataset:
 
     most_frequent_first = np.sort(np.bincount(dataset.y, minlength=len(dataset.classes)))[::-1]
     num_classes = int(np.argmax(np.cumsum(most_frequent_first) / len(dataset.y) > 0.99)) + 1
-    # Published: the default kind of sort, which is not stable; it decides between classes with equal counts.
+    # As published: NumPy's default sort, which is not stable, decides between classes with equal counts.
     kept = np.sort(np.argsort(np.count_nonzero(dataset.S, axis=0))[-num_classes:])
     rows = np.isin(dataset.y, kept)
 
     X = dataset.X[rows]
-    low, span = X.min(axis=0), np.ptp(X, axis=0)
-    # Published: a feature that moves by less than 1e-10 counts as constant.
+    low = X.min(axis=0)
+    span = np.ptp(X, axis=0)
+    # As published: a feature that varies by less than 1e-10 counts as constant.
     X = (X - low) / np.where(span < 1e-10, 1.0, span)
     return replace(
         dataset,
@@ -182,7 +184,7 @@ def uai2025_split(n: int, seed: int) -> tuple[Rows, Rows]:
     train_size = int(0.8 * n) // 16 * 16
     if train_size == 0:
         raise ValueError(
-            f"{n} rows leave none to train on, because training rows come in multiples of 16; pass at least 20"
+            f"{n} rows give no training rows, because their number is a multiple of 16; pass at least 20 rows"
         )
     generator = np.random.Generator(np.random.PCG64(seed))
     train = generator.choice(n, train_size, replace=False, shuffle=False)

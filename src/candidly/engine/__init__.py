@@ -1,4 +1,4 @@
-"""The engine: the only training loop. It knows two contracts, `Method` and `Cleaner`, and no paper."""
+"""The training loop and its two contracts, `Method` and `Cleaner`; no method or cleaner is implemented here."""
 
 from candidly.candidates.weights import masked_softmax, uniform_weights
 from candidly.engine.contract import Batch, BuildNet, Cleaner, Method, OneNetwork, Predict, Sweep

@@ -1,4 +1,4 @@
-"""How a step sees the data: minibatches of all runs, and sweeps over all rows."""
+"""Minibatches of all runs, and sweeps over all rows."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,12 +10,14 @@ from candidly.engine.contract import Cleaner, Method
 from candidly.engine.nets.augment import NOISE_PER_VIEW, flip_crop
 from candidly.engine.problem import Problem, stream
 
-_SWEEP_NUMBERS = {"cpu": 2**22, "cuda": 2**26}  # that one block of a sweep may hold, about, of inputs or of a layer's
-_LAYER = 1024  # numbers per row of a layer, at least
+# One block of a sweep holds about this many numbers, of inputs or of a layer's outputs.
+_BLOCK_NUMBERS = {"cpu": 2**22, "cuda": 2**26}
+_DEFAULT_BLOCK_NUMBERS = 2**22
+_LAYER_WIDTH = 1024  # numbers per row that a layer is assumed to have
 
 
 class Batch:
-    """One minibatch of every run; see `candidly.engine.contract.Batch` for what methods may use of it."""
+    """One minibatch of every run; `candidly.engine.contract.Batch` is what methods may use of it."""
 
     rows: Tensor
     x: Tensor
@@ -34,34 +36,40 @@ class Batch:
         if augment and problem.X.ndim != 4:
             shape = tuple(problem.X.shape[1:])
             raise ValueError(f"rows have shape {shape}, but augment=True flips (channels, height, width) images")
-        self._problem, self._cleaner, self._guess, self._augment = problem, cleaner, guess, augment
-        noise += NOISE_PER_VIEW if augment else 0
-        new, runs = problem.new_zeros, problem.runs
-        self._own = [rows.cpu() for rows in problem.rows]
-        self._order = new(runs, steps, size, dtype=torch.int64)
-        self._noise = new(runs, steps, size, noise)
-        self._offset = torch.arange(runs, device=problem.X.device).unsqueeze(1) * len(problem.X)
-        self.tick = new(1, dtype=torch.int64)
-        self.kept = problem.sets.clone()
-        self.guess = new(problem.sets.shape[:2], dtype=torch.int64)
+        runs, n = problem.runs, len(problem.X)
+        new = problem.new_zeros
+        self._problem = problem
+        self._cleaner = cleaner
+        self._guess = guess
+        self._augment = augment
+        self._training_rows = [rows.cpu() for rows in problem.rows]
+        self._order = new(runs, steps, size, dtype=torch.int64)  # (R, steps, B): rows of every step of the epoch
+        self._noise = new(runs, steps, size, noise + (NOISE_PER_VIEW if augment else 0))  # (R, steps, B, uniforms)
+        self._offset = torch.arange(runs, device=problem.X.device).unsqueeze(1) * n  # (R, 1): into state as (R·N, ...)
+        self.tick = new(1, dtype=torch.int64)  # (1,): the step within the epoch
+        self.kept = problem.sets.clone()  # (R, N, C): candidates as last kept
+        self.guess = new(runs, n, dtype=torch.int64)  # (R, N): most probable label at the last visit, if `guess`
 
     def shuffle(self, epoch: int) -> None:
-        """Draw the epoch's order and noise. A run that is short of full batches starts over with its own first rows.
+        """Draw the epoch's order and noise.
 
-        The order is drawn on the host, while a GPU may still be busy with the epoch before, and copied in one piece.
+        All runs take the same number of full batches. A run with fewer rows than that repeats its first rows of the
+        epoch, so that no batch is short. The order is drawn on the host, while a GPU may still be busy with the epoch
+        before, and copied at once.
         """
         _, steps, size = self._order.shape
         order = torch.empty(self._order.shape, dtype=torch.int64, pin_memory=self._order.is_cuda)
-        for run, (seed, rows) in enumerate(zip(self._problem.seeds, self._own, strict=True)):
+        for run, (seed, rows) in enumerate(zip(self._problem.seeds, self._training_rows, strict=True)):
             drawn = rows[torch.randperm(len(rows), generator=stream(seed, "order", epoch))]
-            order[run] = drawn.repeat(-(-steps * size // len(rows)))[: steps * size].view(steps, size)
+            repeats = -(-steps * size // len(rows))  # rounded up
+            order[run] = drawn.repeat(repeats)[: steps * size].view(steps, size)
             if self._noise.numel():
                 self._noise[run].uniform_(generator=stream(seed, "noise", epoch, device=self._noise.device))
         self._order.copy_(order, non_blocking=True)
         self.tick.zero_()
 
     def load(self) -> None:
-        """Turn to the rows at the current tick."""
+        """Load the rows of the step that `tick` points at."""
         self.rows = self._order.index_select(1, self.tick).squeeze(1)
         self._flat = (self.rows + self._offset).flatten()
         self._drawn = 0
@@ -72,7 +80,9 @@ class Batch:
 
     def _gather_sets(self) -> Tensor:
         S = self._problem.S
-        return self.take(S) if S.ndim == 3 else S.index_select(0, self.rows.flatten()).view(*self.rows.shape, -1)
+        if S.ndim == 3:  # each run has its own
+            return self.take(S)
+        return S.index_select(0, self.rows.flatten()).view(*self.rows.shape, -1)
 
     def take(self, state: Tensor) -> Tensor:
         """Read this batch's rows of a state tensor (R, N, ...)."""
@@ -83,17 +93,18 @@ class Batch:
         state.view(-1, *state.shape[2:]).index_copy_(0, self._flat, value.flatten(0, 1))
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """Features of rows (R, K) as the networks see them."""
-        problem = self._problem
-        return scaled(problem.X.index_select(0, rows.flatten()).unflatten(0, rows.shape), problem)
+        """Return the features of rows (R, K) as the networks see them."""
+        x = self._problem.X.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+        return scaled(x, self._problem)
 
     def noise(self, k: int) -> Tensor:
-        """Fresh uniforms (R, B, k)."""
+        """Return new uniforms (R, B, k)."""
+        start = self._drawn
         self._drawn += k
-        return self._noise.index_select(1, self.tick).squeeze(1)[..., self._drawn - k : self._drawn]
+        return self._noise.index_select(1, self.tick).squeeze(1)[..., start : self._drawn]
 
     def candidates(self, p: Tensor, within: Tensor | None = None) -> Tensor:
-        """Ask the cleaner; remember its answer and, where true labels are known, the most probable label."""
+        """Return and record what the cleaner keeps; if true labels are known, also record the most probable label."""
         p = p.detach()
         kept = self._cleaner.keep(p, self.S if within is None else within, self)
         self.put(self.kept, kept)
@@ -103,17 +114,18 @@ class Batch:
 
 
 def scaled(x: Tensor, problem: Problem) -> Tensor:
-    """Make inputs (R, K, ...) numbers, and apply each run's shift and scale to them."""
+    """Convert inputs (R, K, ...) to the networks' dtype and apply each run's shift and scale."""
     if problem.scale is None or problem.shift is None:
         return x.to(problem.dtype)
-    return (x - problem.shift) * problem.scale  # bytes minus float32 are float32, without a copy between
+    return (x - problem.shift) * problem.scale  # uint8 minus float32 is float32, without another copy
 
 
 class Sweep:
-    """Runs a function over rows in evaluation mode; see `candidly.engine.contract.Sweep`."""
+    """Applies a function to rows in evaluation mode; see `candidly.engine.contract.Sweep`."""
 
     def __init__(self, problem: Problem, method: Method):
-        self._problem, self._method = problem, method
+        self._problem = problem
+        self._method = method
         self.epoch = 0
 
     @torch.no_grad()
@@ -129,20 +141,20 @@ class Sweep:
 
     def _blocks(self, n: int) -> list[slice]:
         X = self._problem.X
-        numbers = _SWEEP_NUMBERS.get(X.device.type, 2**22)
-        size = max(1, numbers // (self._problem.runs * max(_LAYER, X.shape[1:].numel())))
+        numbers = _BLOCK_NUMBERS.get(X.device.type, _DEFAULT_BLOCK_NUMBERS)
+        size = max(1, numbers // (self._problem.runs * max(_LAYER_WIDTH, X.shape[1:].numel())))
         return [slice(start, start + size) for start in range(0, max(1, n), size)]
 
     def noise(self) -> Tensor:
-        """Uniforms (R, N) of this epoch."""
-        n, problem = len(self._problem.X), self._problem
-        draws = [torch.rand(n, generator=stream(seed, "sweep", self.epoch)) for seed in problem.seeds]
+        """Return uniforms (R, N) of this epoch."""
+        problem = self._problem
+        draws = [torch.rand(len(problem.X), generator=stream(seed, "sweep", self.epoch)) for seed in problem.seeds]
         return torch.stack(draws).to(problem.X.device, problem.dtype)
 
 
 @contextmanager
 def evaluating(method: Method) -> Iterator[None]:
-    """Put the method's networks into evaluation mode for a while."""
+    """Switch the method's networks to evaluation mode within a ``with`` block."""
     for net in method.networks().values():
         net.eval()
     try:

@@ -1,4 +1,4 @@
-"""A method's networks: building them for a problem, listing and copying their tensors."""
+"""Building a method's networks for a problem, and listing and copying their tensors."""
 
 import warnings
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ CHANGED = "the model was written by another version of candidly, or changed sinc
 
 
 def builder(problem: Problem, net: str | Factory, half: bool = False, room: int | None = None) -> BuildNet:
-    """Return the function that a method builds its networks with; each one it builds has weights of its own.
+    """Return the function that a method builds its networks with; each network is initialised independently.
 
-    With `room`, networks are built to be filled with that many saved numbers: they get no initial weights, and no
-    memory before it is known that they are not larger.
+    With `room`, networks are built to be filled with that many saved numbers: they are not initialised, and memory is
+    allocated only after checking that they are not larger.
     """
     built = 0
 
@@ -29,8 +29,8 @@ def builder(problem: Problem, net: str | Factory, half: bool = False, room: int 
         nonlocal built
         generators = [stream(seed, "network", built + copy) for seed in problem.seeds for copy in range(copies)]
         built += copies
-        own = name is None and callable(net)
-        with nullcontext() if room is None or own else torch.device("meta"):
+        custom = name is None and callable(net)
+        with nullcontext() if room is None or custom else torch.device("meta"):
             if name is None:
                 network = build(net, tuple(problem.X.shape[1:]), problem.num_classes, generators, features, half)
             else:
@@ -38,15 +38,15 @@ def builder(problem: Problem, net: str | Factory, half: bool = False, room: int 
         if room is not None:
             return _fitting(network, problem, room)
         network = network.to(problem.X.device, problem.dtype)
-        if own:
-            _check_own(network, problem, copies)
+        if custom:
+            _check_custom(network, problem, copies)
         return network
 
     return build_net
 
 
 def _fitting(network: nn.Module, problem: Problem, room: int) -> nn.Module:
-    """Refuse a network that is larger than what was saved; a user's own stays where the user built it."""
+    """Raise ValueError for a network that is larger than what was saved; otherwise allocate it on the device."""
     needed = sum(value.numel() for value in network.state_dict().values())
     if needed > room:
         raise ValueError(f"the model's networks would hold {needed} numbers, but {room} were saved: {CHANGED}")
@@ -55,8 +55,8 @@ def _fitting(network: nn.Module, problem: Problem, room: int) -> nn.Module:
     return network.to_empty(device=problem.X.device) if unfilled else network
 
 
-def _check_own(network: nn.Module, problem: Problem, copies: int) -> None:
-    """Check what a user's network returns for two rows, and warn of what cannot be repeated."""
+def _check_custom(network: nn.Module, problem: Problem, copies: int) -> None:
+    """Check what a custom network returns for two rows, and warn of dropout."""
     x = scaled(problem.X[:2].expand(problem.runs, *problem.X[:2].shape), problem)
     x = x.repeat_interleave(copies, 0)
     with torch.no_grad():
@@ -66,20 +66,20 @@ def _check_own(network: nn.Module, problem: Problem, copies: int) -> None:
         raise ValueError(f"the network returns {found} numbers per row; it must return {problem.num_classes} logits")
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
         warnings.warn(
-            "the network has dropout, which draws from torch's global generator: training it is not repeatable to the "
-            "bit, nor is resuming it",
+            "the network has dropout, which draws from torch's global generator: training and resuming are not "
+            "reproducible to the bit",
             stacklevel=2,
         )
 
 
 def network_tensors(method: Method) -> dict[str, Tensor]:
-    """Parameters and buffers of all networks, by name."""
+    """Return the parameters and buffers of all networks, by name."""
     nets = method.networks().items()
     return {f"net.{name}.{key}": value for name, net in nets for key, value in net.state_dict().items()}
 
 
 def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], advice: str) -> None:
-    """Copy tensors by name, in place; their names, shapes and types must agree."""
+    """Copy tensors by name, in place; raise ValueError unless their names, shapes and dtypes agree."""
     for name, value in target.items():
         if name not in source or source[name].shape != value.shape:
             found = f"has shape {tuple(source[name].shape)}" if name in source else "is missing"

@@ -114,7 +114,7 @@ class Batch(Protocol):
         ...
 
     def noise(self, k: int) -> Tensor:
-        """Return new uniforms (R, B, k) on [0, 1); the calls of one step must add up to at most the attribute `noise`."""
+        """Return new uniforms (R, B, k) on [0, 1); the calls of one step may add up to the attribute `noise`."""
         ...
 
     def candidates(self, p: Tensor, within: Tensor | None = None) -> Tensor:
@@ -202,7 +202,7 @@ class Cleaner:
     """Number of uniforms that `keep` draws per row."""
 
     def take(self, rows: NDArray[np.intp]) -> "Cleaner":
-        """Return the cleaner for a subset of the rows, in this order; override it if a setting has one entry per row."""
+        """Return the cleaner for a subset of the rows; override it if a setting has one entry per row."""
         return self
 
     def setup(self, problem: Problem) -> Problem:

@@ -1,4 +1,4 @@
-"""Methods, cleaners, networks and problems described in JSON types, for saved models, checkpoints and hashes."""
+"""Descriptions of methods, cleaners, networks and problems in JSON types, for saved models, checkpoints and hashes."""
 
 import dataclasses
 import hashlib
@@ -14,7 +14,7 @@ from candidly.engine.problem import Problem
 
 
 def describe(part: Any) -> Any:
-    """Describe a method, cleaner, network or setting in JSON types; arrays by their hash."""
+    """Return a method, cleaner, network or setting in JSON types; arrays as their hash."""
     if isinstance(part, Method | Cleaner) or (dataclasses.is_dataclass(part) and not isinstance(part, type)):
         fields: tuple[Any, ...] = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
         values = {field.name: describe(getattr(part, field.name)) for field in fields}
@@ -38,7 +38,7 @@ def describe(part: Any) -> Any:
 
 
 def fingerprint(problem: Problem) -> str:
-    """Hash everything a problem holds."""
+    """Return a hash of everything a problem holds."""
     parts = {name: describe(value) for name, value in vars(problem).items() if isinstance(value, Tensor)}
     rows = [describe(rows) for rows in problem.rows]
     return store.digest(parts | {"rows": rows, "seeds": list(problem.seeds)})

@@ -1,4 +1,4 @@
-"""Devices: finding one, and what trainings in one process share on CUDA, such as streams and captures."""
+"""Choosing a device, and the CUDA streams and graph captures that trainings in one process share."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 _lock = threading.RLock()
-_idle: dict[int, list[torch.cuda.Stream]] = {}  # by device
-_ours: set[int] = set()  # the addresses of those, and of the ones in use
-_trainings: list[bool] = []  # whether each that is under way is deterministic
-_before: list[tuple[bool, bool]] = []  # the user's settings of cuDNN, while any is
-_failed: list[torch.cuda.CUDAGraph] = []  # which the allocator still points to
+_idle: dict[int, list[torch.cuda.Stream]] = {}  # streams without a training, by device
+_ours: set[int] = set()  # addresses of all streams of ours, idle or in use
+_trainings: list[bool] = []  # for each running training, whether it is deterministic
+_before: list[tuple[bool, bool]] = []  # the user's cuDNN settings, while a training runs
+_failed: list[torch.cuda.CUDAGraph] = []  # kept alive: the allocator still points to them
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """Return the device a name stands for; "auto" is CUDA where there is one."""
+    """Return the device for a name; "auto" is CUDA if it is available, otherwise the CPU."""
     available = torch.cuda.is_available()
     name = ("cuda" if available else "cpu") if device == "auto" else device
     try:
@@ -25,17 +25,17 @@ def find_device(device: str | torch.device) -> torch.device:
         raise ValueError(f"device is {device!r}; use 'auto', 'cpu' or 'cuda'") from None
     if found.type == "cuda" and not available:
         raise ValueError(f"device is {device!r}, but there is no CUDA device here; use 'auto' or 'cpu'")
-    if str(found) == "cuda":  # the current one, which another thread may not share
+    if str(found) == "cuda":  # another thread may have a different current device
         return torch.device("cuda", torch.cuda.current_device())
     return found
 
 
 @contextmanager
 def training_on(device: torch.device, deterministic: bool = False) -> Iterator[None]:
-    """Prepare a device for a training; on CUDA it gets a stream of its own.
+    """Prepare a device for a training; on CUDA, give the training its own stream.
 
-    Graphs can be captured on none but such a stream, and with one each several threads can train at the same time.
-    Streams are used again, and with them the memory that torch keeps for each.
+    Graphs cannot be captured on the default stream, and with one stream each, several threads can train at the same
+    time. Streams are reused, and with them the memory that torch caches for each.
     """
     if device.type != "cuda":
         yield
@@ -55,7 +55,7 @@ def training_on(device: torch.device, deterministic: bool = False) -> Iterator[N
 
 
 def _take(index: int) -> torch.cuda.Stream:
-    """Return a stream that no other training uses; torch hands out 32 in turn."""
+    """Return a stream that no other training uses; torch provides 32."""
     with _lock:
         idle = _idle.setdefault(index, [])
         for _ in range(0 if idle else 32):
@@ -71,7 +71,7 @@ def _take(index: int) -> torch.cuda.Stream:
 
 @contextmanager
 def _cudnn(deterministic: bool) -> Iterator[None]:
-    """Choose convolution algorithms by trying them, or repeatable ones. The setting is one for the whole process."""
+    """Let cuDNN choose convolution algorithms by timing them, or deterministic ones; the setting is process-wide."""
     cudnn = torch.backends.cudnn
     with _lock:
         if _trainings and _trainings[0] != deterministic:
@@ -90,9 +90,9 @@ def _cudnn(deterministic: bool) -> Iterator[None]:
 
 
 def capture(function: Callable[[], Any], pool: Any) -> torch.cuda.CUDAGraph:
-    """Record what a function does on the current stream; `pool` is a handle of the memory it may use.
+    """Capture what a function does on the current stream; `pool` is a handle of the memory it may use.
 
-    Torch allows one capture at a time in a process. Other threads may launch work meanwhile, on streams of their own.
+    Torch allows one capture at a time in a process. Other threads may launch work meanwhile, on other streams.
     """
     graph = torch.cuda.CUDAGraph()
     reason: BaseException | None = None

@@ -1,4 +1,4 @@
-"""What a fit returns: networks that predict for every run, the history, and the candidate sets that were kept."""
+"""The result of `fit`: networks that predict for every run, the history, and the kept candidates."""
 
 import copy
 import dataclasses
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from candidly.engine.batches import Sweep
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
@@ -16,6 +16,7 @@ from candidly.engine.contract import Method
 from candidly.engine.description import describe
 from candidly.engine.device import find_device
 from candidly.engine.nets.build import Factory
+from candidly.engine.nets.resnet import Resnet9
 from candidly.engine.problem import Problem, as_tensor, check_finite
 from candidly.engine.recipe import Recipe
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
@@ -33,16 +34,17 @@ class Model:
     problem : Problem
         The problem's shape and scaling, without its rows.
     net : str or callable
-        What networks were built with.
+        What the networks were built with.
     recipe : Recipe
         How it was trained.
     cleaner : dict
         The cleaner's name and settings.
     history : dict of arrays (epochs, R)
-        loss, mean_candidates and share_changed; alpha and threshold with a conformal cleaner; accuracy and true_kept,
-        over the training rows and in training mode, when true labels were given; covering_rate when rows were held out.
+        loss, mean_candidates and share_changed; alpha, threshold and estimated_lost with a conformal cleaner; accuracy
+        and true_kept (`candidly.metrics.true_kept`) over the training rows and in training mode, if true labels were
+        given; covering_rate if rows were held out.
     kept : Tensor of bool (R, N, C)
-        The candidates of each training row as the method last saw them; other rows keep their original ones.
+        The candidates of each training row as the method last saw them; other rows have their original candidates.
     """
 
     method: Method
@@ -76,8 +78,29 @@ class Model:
             setattr(method, name, value.to(place))
         return dataclasses.replace(self, method=method, problem=self.problem.to(place))
 
+    def without_rows(self) -> "Model":
+        """Return a copy without anything stored per training row, which predicts as if it had been saved and loaded.
+
+        `kept` is empty. The method's copy has its networks, settings and numbers, but no per-row state: Tensors of
+        shape (runs, rows, ...) and each run's row numbers are removed, and a `Problem` loses its rows.
+        """
+        method = copy.copy(self.method)
+        copied: dict[int, Any] = {}  # so that networks which share parts still do
+        for name, value in vars(self.method).items():
+            if isinstance(value, nn.Module):
+                net = copy.deepcopy(value, copied)
+                for module in net.modules():
+                    if isinstance(module, Resnet9):
+                        module.use_float32()
+                setattr(method, name, net)
+            elif isinstance(value, Problem):
+                setattr(method, name, value.without_rows())
+            elif _is_per_row(value, (self.problem.runs, self.kept.shape[1])):
+                delattr(method, name)
+        return dataclasses.replace(self, method=method, kept=self.kept[:, :0].clone())
+
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return all that makes up the model: tensors by name, and facts in JSON types."""
+        """Return everything that makes up the model: tensors by name, and facts in JSON types."""
         tensors = network_tensors(self.method) | {"kept": self.kept}
         tensors |= {f"history.{name}": torch.from_numpy(value) for name, value in self.history.items()}
         if self.problem.scale is not None and self.problem.shift is not None:
@@ -104,21 +127,21 @@ class Model:
         net: Factory | None = None,
         method: Method | None = None,
     ) -> "Model":
-        """Make a model of what `parts` returned, on the CPU and without what its method stored per row.
+        """Return a model made of what `parts` returned, on the CPU and without the method's per-row state.
 
         Parameters
         ----------
         tensors, facts : mappings
-            They are trusted in nothing: whatever sizes they claim, no more memory is used than the tensors take.
+            They may be untrusted: whatever sizes they claim, no more memory is used than the tensors take.
         net : callable, optional
-            Needed when the network was the user's own.
+            Required if the model was trained with a custom network.
         method : Method, optional
-            Needed when the method was the user's own.
+            Required if the model was trained with a custom method.
 
         Raises
         ------
         ValueError
-            If they are no model's parts, or `net` or `method` is needed.
+            If they are not a model's parts, or `net` or `method` is missing.
 
         Examples
         --------
@@ -139,11 +162,11 @@ class Model:
         problem = shapes(tensors, facts, len(saved) if callable(network) else MOST_RUNS)
         trained = known_method(facts["method"]) if method is None else copy.copy(method)
         room = sum(value.numel() for value in saved.values())
-        # A method of the library's own needs no memory to be set up: its networks are filled and the rest goes.
+        # The library's methods are set up without memory: networks are allocated later, and other state is dropped.
         outline = problem.to(torch.device("meta")) if method is None else problem
         try:
             trained.setup(outline, builder(outline, network, room=room))
-        except RuntimeError as error:  # torch's, of sizes that are negative or whose product has too many digits
+        except RuntimeError as error:  # torch raises it for negative sizes and for products that overflow
             if method is not None or callable(network):
                 raise
             reason = str(error).partition("\n")[0]
@@ -151,19 +174,31 @@ class Model:
         for one in trained.networks().values():
             if next(one.parameters()).is_meta:
                 one.to_empty(device="cpu")
-        advice = "the saved network is another one; pass the net it was trained with"
+        advice = "the saved network differs; pass the net that the model was trained with"
         copy_tensors(saved, network_tensors(trained), advice)
         for name in trained.state() if method is None else ():
             delattr(trained, name)
         history = {key[8:]: value.cpu().numpy() for key, value in tensors.items() if key.startswith("history.")}
-        recipe, kept = Recipe(**facts["recipe"]), tensors["kept"].cpu()
+        recipe = Recipe(**facts["recipe"])
+        kept = tensors["kept"].cpu()
         return cls(trained, problem.without_rows(), network, recipe, facts["cleaner"], history, kept)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a folder of its own, which holds ``model.safetensors`` and ``model.json``."""
+        """Write the model to a new folder, as ``model.safetensors`` and ``model.json``."""
         states.write_folder(folder, *self.parts())
 
     @classmethod
     def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> "Model":
-        """Read a model; `net` and `method` are needed when they were the user's own."""
+        """Read a model that `save` wrote; pass `net` and `method` if they were custom ones."""
         return cls.of_parts(*states.read(folder, stem="model"), net, method)
+
+
+def _is_per_row(value: Any, shape: tuple[int, int]) -> bool:
+    """Whether an attribute of a method is a Tensor of shape (runs, rows, ...), or has the row numbers of each run."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape[:2]) == shape
+    return (
+        isinstance(value, tuple)
+        and len(value) == shape[0]
+        and all(isinstance(rows, Tensor) and rows.dtype == torch.int64 and rows.ndim == 1 for rows in value)
+    )

@@ -1,8 +1,8 @@
-"""Optimisers whose every changing number is known beforehand.
+"""Optimisers with all learning rates and momenta computed before training.
 
-A captured CUDA graph freezes Python numbers, and torch's Adam takes β1 as one; hence `Adam`, a few lines over flat
-buffers with its numbers in a table on the device. On a CPU nothing is captured, and torch's own fused kernel makes one
-pass where separate operations make nine: `HostAdam`. Tests assert that both equal torch.optim.Adam with OneCycleLR.
+A captured CUDA graph freezes Python numbers, and torch's Adam takes β1 as one. `Adam` therefore reads its numbers from
+a table on the device. On a CPU nothing is captured, and torch's fused kernel makes one pass over the memory instead of
+nine: `HostAdam`. Tests assert that both equal torch.optim.Adam with OneCycleLR.
 """
 
 import math
@@ -19,7 +19,7 @@ BETA2, EPSILON = 0.999, 1e-8
 
 
 def one_cycle(steps: int, max_lr: float) -> tuple[list[float], list[float]]:
-    """Learning rates and β1 of the one-cycle schedule (Smith and Topin, 2019), as torch's OneCycleLR computes them."""
+    """Return learning rates and β1 of the one-cycle schedule (Smith and Topin, 2019), as in torch's OneCycleLR."""
     turn = 0.3 * steps - 1
 
     def anneal(start: float, middle: float, end: float) -> list[float]:
@@ -35,36 +35,36 @@ def one_cycle(steps: int, max_lr: float) -> tuple[list[float], list[float]]:
 
 
 def schedule(kind: Literal["one-cycle", "constant"], steps: int, max_lr: float) -> tuple[list[float], list[float]]:
-    """Learning rate and β1 of every step."""
+    """Return the learning rate and β1 of every step."""
     if kind == "constant" or steps < 4:  # one-cycle has no rising part with fewer steps
         return [max_lr] * steps, [0.9] * steps
     return one_cycle(steps, max_lr)
 
 
 class Optimiser(Protocol):
-    """Steps one network's parameters, those that require a gradient."""
+    """Updates the parameters of one network that require a gradient."""
 
     parameters: list[nn.Parameter]
 
     def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
-        """Apply the gradients of step number `index`, which `clock`, an integer tensor of shape (1,), holds too."""
+        """Apply the gradients of step `index`; `clock`, an integer tensor of shape (1,), holds the same number."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Buffers to save beside the network's own."""
+        """Return the buffers to save, besides the network's."""
         ...
 
 
 def _trainable(net: nn.Module) -> list[nn.Parameter]:
     found = [parameter for parameter in net.parameters() if parameter.requires_grad]
     for parameter in found:
-        if torch.empty_like(parameter, device="meta").stride() != parameter.stride():  # there are gaps in its memory
+        if torch.empty_like(parameter, device="meta").stride() != parameter.stride():  # its memory has gaps
             parameter.data = torch.empty_like(parameter).copy_(parameter)
     return found
 
 
 def _as_laid_out(tensor: Tensor, like: Tensor) -> Tensor:
-    """Return the tensor in the memory order of another of its shape, copied if need be."""
+    """Return the tensor in the memory order of `like`, which has the same shape; a copy if necessary."""
     same = tensor.stride() == like.stride() or (tensor.is_contiguous() and like.is_contiguous())
     return tensor if same else torch.empty_like(like).copy_(tensor)
 
@@ -83,7 +83,7 @@ class Sgd:
             parameter.sub_(grad * rate)
 
     def state(self) -> dict[str, Tensor]:
-        """There is none."""
+        """Return nothing: there is no state."""
         return {}
 
 
@@ -100,9 +100,9 @@ class Adam:
     rates, momenta : sequences of float
         Learning rate and β1 of every step of the whole training.
     active : sequence of bool
-        In which steps this network trains. In the others it takes no step, no decay and no count.
+        In which steps this network trains. The other steps change nothing, including the step count.
     weight_decay : float
-        Of the L2 term.
+        Weight of the L2 term.
     """
 
     def __init__(
@@ -113,16 +113,20 @@ class Adam:
         active: Sequence[bool],
         weight_decay: float,
     ):
-        self.parameters, self.weight_decay = _trainable(net), weight_decay
+        self.parameters = _trainable(net)
+        self.weight_decay = weight_decay
         self.flat = self._flatten([parameter.detach() for parameter in self.parameters])
         views = self.flat.split([parameter.numel() for parameter in self.parameters])
         for parameter, view in zip(self.parameters, views, strict=True):
             parameter.data = view.as_strided(parameter.shape, parameter.stride())
-        self.mean, self.square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
-        rows, count = [], 0
+        self.mean = torch.zeros_like(self.flat)
+        self.square = torch.zeros_like(self.flat)
+        rows = []
+        count = 0
         for rate, beta1, trains in zip(rates, momenta, active, strict=True):
             count += trains
-            b1, b2 = 1 - beta1 ** max(count, 1), 1 - BETA2 ** max(count, 1)
+            b1 = 1 - beta1 ** max(count, 1)
+            b2 = 1 - BETA2 ** max(count, 1)
             rows.append((-rate * math.sqrt(b2) / b1, EPSILON * math.sqrt(b2), 1 - beta1))
         self.table = torch.tensor(rows, dtype=torch.float64).to(self.flat)
 
@@ -142,22 +146,22 @@ class Adam:
         self.flat.addcmul_(self.mean / self.square.sqrt().add_(epsilon), step)
 
     def _flatten(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Lay tensors shaped like the parameters out as the parameters are in memory."""
+        """Return tensors shaped like the parameters as one vector, in the parameters' memory order."""
         pairs = zip(tensors, self.parameters, strict=True)
         return torch.cat(
             [_as_laid_out(tensor, parameter).as_strided((tensor.numel(),), (1,)) for tensor, parameter in pairs]
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Buffers to save beside the network's own."""
+        """Return the buffers to save, besides the network's."""
         return {"mean": self.mean, "square": self.square}
 
 
 class HostAdam:
-    """torch's own Adam on a CPU; parameters as for `Adam`. It takes steps only when it is called.
+    """torch's Adam on a CPU; parameters as for `Adam`. It counts only the steps in which it is called.
 
-    The function behind torch.optim.Adam is called: the class around it takes a twentieth of a step, and two seconds to
-    import what it does not need.
+    It calls the function behind torch.optim.Adam: the class takes 5 % of a step's time, and two seconds to import
+    modules that are not needed.
     """
 
     def __init__(
@@ -168,14 +172,20 @@ class HostAdam:
         active: Sequence[bool],
         weight_decay: float,
     ):
-        self.parameters, self.rates, self.momenta, self.weight_decay = _trainable(net), rates, momenta, weight_decay
-        self.means, self.squares = ([torch.zeros_like(parameter) for parameter in self.parameters] for _ in range(2))
+        self.parameters = _trainable(net)
+        self.rates = rates
+        self.momenta = momenta
+        self.weight_decay = weight_decay
+        self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.steps = [torch.zeros(()) for _ in self.parameters]
 
     def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
         """Apply the gradients with the numbers of step `index`."""
         pairs = zip(grads, self.parameters, strict=True)
-        laid_out = [_as_laid_out(grad, parameter) for grad, parameter in pairs]  # the kernel knows one order for all
+        laid_out = [
+            _as_laid_out(grad, parameter) for grad, parameter in pairs
+        ]  # the kernel expects one memory order for all
         adam(
             list(self.parameters),
             laid_out,
@@ -194,6 +204,6 @@ class HostAdam:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Buffers to save beside the network's own."""
+        """Return the buffers to save, besides the network's."""
         lists = {"mean": self.means, "square": self.squares, "step": self.steps}
         return {f"{name}.{i}": value for name, values in lists.items() for i, value in enumerate(values)}

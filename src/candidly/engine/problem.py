@@ -19,8 +19,8 @@ _PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
 def stream(seed: int, purpose: str, *index: int, device: torch.device | str = "cpu") -> torch.Generator:
     """Return a generator that depends on its arguments alone.
 
-    A run draws all its randomness from streams keyed by its seed, a purpose and, say, the epoch. So nothing has to be
-    remembered to resume a run, and a run draws the same numbers alone and beside others.
+    A run draws all its random numbers from streams keyed by its seed, a purpose and, for example, the epoch. So no
+    generator state has to be saved to resume a run, and a run draws the same numbers alone and together with others.
     """
     word = np.random.SeedSequence([seed, _PURPOSES.index(purpose), *index]).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(word >> np.uint64(1)))
@@ -30,20 +30,20 @@ def stream(seed: int, purpose: str, *index: int, device: torch.device | str = "c
 class Problem:
     """Rows with candidate sets, and R runs that each train on some of the rows.
 
-    Rows are global: all runs share `X`, and whatever a method stores per row has shape (R, N, ...). All runs take as
-    many steps as the longest needs, so a run trains as it would alone when their numbers of batches agree. Use
-    `Problem.of`, which converts and checks; the constructor trusts.
+    Rows are global: all runs share `X`, and what a method stores per row has shape (R, N, ...). All runs take as many
+    steps as the longest one, so a run trains as it would alone if their numbers of batches are equal. Use `Problem.of`,
+    which converts and validates; the constructor does not.
 
     Attributes
     ----------
     X : Tensor, shape (N, ...)
-        Features, shared by all runs: numbers, or bytes, which become numbers batch by batch.
+        Features, shared by all runs: floating-point numbers, or bytes, which are converted batch by batch.
     S : Tensor of bool, shape (N, C) or (R, N, C)
         Candidate sets, shared or one per run.
     rows : tuple of Tensor
-        For each run the rows it trains on, ascending.
+        Training rows of each run, ascending.
     seeds : tuple of int
-        For each run the seed of all its randomness.
+        Seed of each run.
     y : Tensor or None, shape (N,)
         True labels, for benchmarks only. The engine hides them from methods and cleaners.
     shift, scale : Tensor or None, shape (R, 1, ...)
@@ -51,9 +51,9 @@ class Problem:
     classes : tuple
         Class names.
     standardised : bool
-        Whether shift and scale are each run's own, rather than given for all.
+        Whether shift and scale standardise each run's features, rather than being given for all runs.
     weights : Tensor or None, shape (N, C)
-        How much to trust each label at first, at most 1.
+        How plausible each label is before training, at most 1.
     """
 
     X: Tensor
@@ -83,30 +83,30 @@ class Problem:
         weights: Any = None,
         dtype: torch.dtype = torch.float32,
     ) -> "Problem":
-        """Check the input once and convert it.
+        """Validate and convert the input.
 
         Parameters
         ----------
         X : array (N, ...)
             Features; finite numbers. Bytes (uint8) stay bytes, a quarter of the memory, if `dtype` is float32.
         S : bool array (N, C) or (R, N, C), or Candidates
-            Candidate sets; every row has at least one.
+            Candidate sets; every row needs at least one candidate.
         rows : sequence of index arrays, optional
-            The training rows of each run; all rows when left out.
+            The training rows of each run; by default all rows.
         seeds : sequence of int
             One seed per run; their number is R.
         y : int array (N,), optional
             True labels, for benchmarks only.
         classes : sequence, optional
-            Class names, 0 … C-1 when left out.
+            Class names; by default 0 … C-1.
         standardise : bool
-            Let every run see features with mean 0 and standard deviation 1 over its own training rows.
+            Scale the features of every run to mean 0 and standard deviation 1 over its training rows.
         shift, scale : array, optional
-            Let all runs see ``(x - shift) * scale``; they broadcast against one row, as (3, 1, 1) does against a colour
-            image. Left out, they are 0 and 1.
+            The networks see ``(x - shift) * scale``. Both broadcast against one row, as (3, 1, 1) does against a colour
+            image. By default they are 0 and 1.
         weights : array (N, C), optional
-            How much to trust each candidate at first, such as votes: what methods that keep label weights start with
-            in place of equal ones. Only a row's candidates count, and the ratios between them.
+            How plausible each candidate is before training, such as its votes. Methods that keep label weights start
+            with these instead of equal ones. Only the ratios between a row's candidates matter.
         dtype : torch.dtype
             Precision of features, networks and weights.
 
@@ -116,17 +116,19 @@ class Problem:
         >>> problem.runs, problem.num_classes
         (3, 2)
         """
-        known = isinstance(S, candidates.Candidates)  # and looked at by whoever made them
+        known = isinstance(S, candidates.Candidates)  # and validated already
         if isinstance(S, candidates.Candidates):
             classes = S.classes if classes is None else classes
             S = S.matrix
         if isinstance(seeds, int):
             raise ValueError(f"seeds is {seeds}; give a list with one seed per run, such as range({seeds})")
-        sets, features, runs = _as_sets(S), as_tensor(X), len(seeds)
+        sets = _as_sets(S)
+        features = as_tensor(X)
+        runs = len(seeds)
         if features.dtype != torch.uint8 or dtype != torch.float32:
             features = features.to(dtype)
         if not runs or any(seed != int(seed) or seed < 0 for seed in seeds):
-            raise ValueError(f"seeds is {list(seeds)}; give each run a seed, an integer of at least 0")
+            raise ValueError(f"seeds is {list(seeds)}; give each run a non-negative integer")
         for matrix in sets if sets.ndim == 3 else [sets]:
             candidates.check(matrix)
             if not known:
@@ -167,29 +169,29 @@ class Problem:
 
     @property
     def runs(self) -> int:
-        """How many runs train together."""
+        """Number of runs."""
         return len(self.seeds)
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return self.S.shape[-1]
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of networks and weights, and of features as networks see them."""
+        """Precision of networks, label weights and the features that networks see."""
         return self.X.dtype if self.X.is_floating_point() else torch.float32
 
     @property
     def features(self) -> Tensor:
-        """All rows as numbers, with a shift and scale that were given, but not standardised: runs share them."""
+        """All rows in `dtype`, with a given shift and scale applied, but not standardised, because runs share them."""
         if self.standardised or self.shift is None or self.scale is None:
             return self.X.to(self.dtype)
         return (self.X - self.shift[0]) * self.scale[0]
 
     @property
     def sets(self) -> Tensor:
-        """Candidate sets of every run, (R, N, C); a view when the runs share them."""
+        """Candidate sets of every run, (R, N, C); a view if the runs share them."""
         return self.S.expand(self.runs, *self.S.shape[-2:])
 
     @property
@@ -214,7 +216,7 @@ class Problem:
         return mask
 
     def new_zeros(self, *shape: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Return zeros on the problem's device, in its `dtype` unless told otherwise."""
+        """Return zeros on the problem's device, by default in its `dtype`."""
         return self.X.new_zeros(*shape, dtype=dtype or self.dtype)
 
     def to(self, device: torch.device) -> "Problem":
@@ -223,20 +225,23 @@ class Problem:
         return replace(self, rows=tuple(rows.to(device) for rows in self.rows), **moved)
 
     def without_rows(self) -> "Problem":
-        """Return the same shapes, classes, seeds and scaling with no rows in them."""
+        """Return a problem with the same shapes, classes, seeds and scaling but without rows."""
         return replace(self, X=self.X[:0].clone(), S=self.S[..., :0, :].clone(), rows=(), y=None, weights=None)
 
     def _standardised(self) -> "Problem":
         X = self.X.double()
         mean = torch.stack([X[rows].mean(0, keepdim=True) for rows in self.rows])
         spread = torch.stack([X[rows].std(0, unbiased=False, keepdim=True) for rows in self.rows])
-        varies = spread > 10 * torch.finfo(X.dtype).eps * mean.abs()  # a constant's rounding is no variation
+        varies = (
+            spread > 10 * torch.finfo(X.dtype).eps * mean.abs()
+        )  # rounding of a constant feature does not count as variation
         scale = torch.where(varies, 1 / spread.where(varies, 1), 1)
         return replace(self, shift=mean.to(self.dtype), scale=scale.to(self.dtype), standardised=True)
 
     def _for_all_runs(self, name: str, value: Any) -> Tensor:
-        """Check a shift or scale and give it the shape that the field has."""
-        row, numbers = tuple(self.X.shape[1:]), as_tensor(value, name).to(self.dtype)
+        """Validate a shift or scale and expand it to the shape (R, 1, ...)."""
+        row = tuple(self.X.shape[1:])
+        numbers = as_tensor(value, name).to(self.dtype)
         lengths = zip(numbers.shape[::-1], row[::-1], strict=False)
         if numbers.ndim > len(row) or any(length not in (1, wanted) for length, wanted in lengths):
             found = tuple(numbers.shape)
@@ -244,13 +249,13 @@ class Problem:
                 f"{name} has shape {found} but a row of X {row}; give numbers that broadcast against a row"
             )
         if not numbers.isfinite().all():
-            raise ValueError(f"{name} has {numbers[~numbers.isfinite()][0].item()} in it; pass finite numbers")
+            raise ValueError(f"{name} contains {numbers[~numbers.isfinite()][0].item()}; pass finite numbers")
         axes = [1] * (len(row) - numbers.ndim)
         return numbers.expand(self.runs, 1, *axes, *numbers.shape).clone()
 
 
 def as_tensor(X: Any, name: str = "X") -> Tensor:
-    """Convert an array, a nested list or a tensor to a tensor of its own on the CPU."""
+    """Return an array, a nested list or a tensor as a new tensor on the CPU."""
     if isinstance(X, Tensor):
         return X.detach().cpu().clone()
     if hasattr(X, "toarray"):
@@ -262,7 +267,7 @@ def as_tensor(X: Any, name: str = "X") -> Tensor:
 
 
 def _as_array(value: Any) -> np.ndarray[Any, Any]:
-    """Copy, not least because torch warns of memory that it cannot write to."""
+    """Return a copy as an array; torch warns about memory that it cannot write to."""
     return (value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)).copy()
 
 
@@ -274,7 +279,7 @@ def _as_sets(S: Any) -> np.ndarray[Any, Any]:
 
 
 def check_weights(weights: Any, shape: tuple[int, ...]) -> Tensor:
-    """Convert weights of labels, (rows, classes), refusing what is none; the largest of each row becomes 1."""
+    """Return label weights (rows, classes), scaled so that each row's largest is 1; raise ValueError if invalid."""
     numbers = as_tensor(weights, "weights").double()
     if numbers.shape != shape:
         found = f"{tuple(numbers.shape)}, but there are {shape[0]} rows and {shape[1]} classes"
@@ -283,12 +288,12 @@ def check_weights(weights: Any, shape: tuple[int, ...]) -> Tensor:
     if wrong.any():
         row, column = wrong.nonzero()[0].tolist()
         value = numbers[row, column].item()
-        raise ValueError(f"weights has {value} in row {row}, column {column}; give finite numbers of at least 0")
-    return numbers / numbers.amax(1, keepdim=True).clamp_min(torch.finfo(numbers.dtype).tiny)  # for any precision
+        raise ValueError(f"weights has {value} in row {row}, column {column}; give finite, non-negative numbers")
+    return numbers / numbers.amax(1, keepdim=True).clamp_min(torch.finfo(numbers.dtype).tiny)  # fits any precision
 
 
 def check_finite(X: Tensor) -> None:
-    """Refuse NaN and infinite numbers, naming the first."""
+    """Raise ValueError for NaN and infinite numbers, naming the first."""
     if not X.is_floating_point():
         return
     finite = X.isfinite().flatten(1)
@@ -315,7 +320,7 @@ def _check_rows(rows: Any, n: int) -> Tensor:
 
 
 def check_labels(y: Any, n: int, num_classes: int) -> Tensor:
-    """Convert class numbers, one per row, refusing what is none."""
+    """Return class numbers, one per row, as a tensor; raise ValueError if they are invalid."""
     numbers = _as_array(y)
     if numbers.dtype.kind not in "iu":
         raise ValueError(f"y has dtype {numbers.dtype}; pass class numbers, integers from 0 to {num_classes - 1}")

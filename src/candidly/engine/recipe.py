@@ -9,8 +9,8 @@ from typing import Literal
 class Recipe:
     """How long and with which optimiser to train.
 
-    All runs take equally many full batches. Where rows are short of one, a run's first rows of the epoch come again;
-    the published experiments trained on the smaller last batch instead.
+    All runs take the same number of full batches. If a run has fewer rows, its first rows of the epoch are repeated;
+    the published experiments trained on a smaller last batch instead.
 
     Attributes
     ----------
@@ -23,17 +23,17 @@ class Recipe:
     optimiser : {"adam", "sgd"}
         Adam with coupled L2 decay, or plain gradient descent.
     schedule : {"one-cycle", "constant"}
-        The learning rate's course.
+        How the learning rate changes.
     max_lr : float
-        Its maximum.
+        Maximum of the learning rate.
     weight_decay : float
-        Adam's.
+        Weight decay of Adam.
     augment : bool
-        Whether to flip and shift images at random in every step (`candidly.engine.nets.augment.flip_crop`). CroSel does so anyway
-        after its warm-up, to the images of its soft term; selected rows it takes as they are.
+        Whether to flip and shift images at random in every step (`candidly.engine.nets.augment.flip_crop`). CroSel
+        always does so after its warm-up for the images of its soft term, but not for selected rows.
     precision : {"auto", "float32"}
-        In which numbers ResNet-9 computes; "auto" is bfloat16 on CUDA, with weights that are float32 in any case. On
-        CUDA "float32" may mean TF32 inside products, as ``torch.backends`` says; by default convolutions use it.
+        Precision of ResNet-9. "auto" is bfloat16 on CUDA; weights are always float32. On CUDA, "float32" may use TF32
+        inside products, depending on ``torch.backends``; by default convolutions do.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Recipe:
                 raise ValueError(f"{name} is {number!r}; give a finite number")
             object.__setattr__(self, name, float(number))  # 1 and 1.0 are the same recipe
         if self.epochs < 1:
-            raise ValueError(f"epochs is {self.epochs}; train for at least 1")
+            raise ValueError(f"epochs is {self.epochs}; it must be at least 1")
         if self.batch_size is not None and self.batch_size < 2:
             raise ValueError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")
         if self.optimiser not in ("adam", "sgd"):
@@ -76,7 +76,7 @@ class Recipe:
             raise ValueError(f"max_lr is {self.max_lr} and weight_decay {self.weight_decay}; use a positive rate")
 
     def batch(self, sizes: list[int]) -> int:
-        """Return the batch size for runs with so many training rows."""
+        """Return the batch size for runs with these numbers of training rows."""
         wished = self.batch_size or (16 if max(sizes) < 5000 else 256)
         return min(wished, *sizes)
 
@@ -85,9 +85,9 @@ RECIPES = {recipe.name: recipe for recipe in (Recipe("uai2025"), Recipe("quick",
 
 
 def find_recipe(recipe: Recipe | str) -> Recipe:
-    """Return a recipe by its name."""
+    """Return a recipe by its name; a `Recipe` itself is returned as it is."""
     if not isinstance(recipe, Recipe | str):
-        raise ValueError(f"recipe is {recipe!r}; pass a Recipe or a name out of {', '.join(RECIPES)}")
+        raise ValueError(f"recipe is {recipe!r}; pass a Recipe or one of the names {', '.join(RECIPES)}")
     if isinstance(recipe, str) and recipe not in RECIPES:
         raise ValueError(f"unknown recipe {recipe!r}; use one of {', '.join(RECIPES)} or a Recipe")
     return RECIPES[recipe] if isinstance(recipe, str) else recipe

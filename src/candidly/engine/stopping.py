@@ -1,4 +1,4 @@
-"""When training stops: once held-out rows say that it has ceased to get better, or when somebody interrupts it."""
+"""When training stops: the held-out covering rate stops improving, or the user interrupts it."""
 
 import signal
 import threading
@@ -17,19 +17,19 @@ from candidly.engine.problem import Problem
 
 
 class Watch:
-    """Watches a training on rows that it does not train on.
+    """Records the covering rate on held-out rows and decides when to stop.
 
     Parameters
     ----------
     sets : Tensor of bool, shape (R, N, C)
-        The original candidate sets, on the device where training takes place.
+        The original candidate sets, on the training device.
     method : Method
-        The method that is trained, set up.
+        The method that is trained, after its setup.
     held_out : sequence of Tensor
-        For each run the rows it is watched on, as `check_held_out` returns them.
+        Held-out rows of each run, as `check_held_out` returns them.
     patience : int, optional
-        After how many epochs without a better covering rate, averaged over runs, training is over. Left out, it never
-        is, and no networks are remembered.
+        Number of epochs without a better covering rate, averaged over runs, after which training stops. None never
+        stops, and stores no networks.
     """
 
     def __init__(self, sets: Tensor, method: Method, held_out: Sequence[Tensor], patience: int | None):
@@ -50,7 +50,7 @@ class Watch:
         return self.patience is not None and int(self.record[1]) >= self.patience
 
     def after_epoch(self, sweep: Sweep) -> Tensor:
-        """Return the covering rate of every run (R,); remember the networks if it is better than ever on average."""
+        """Return the covering rate of every run (R,); store the networks if the average is the best so far."""
         hits = metrics.covered(sweep(self.method.predict, self.rows), self.sets)
         rate = (hits & self.valid).sum(1).double() / self.counts
         if self.patience is not None:
@@ -64,24 +64,24 @@ class Watch:
         return rate
 
     def put_back(self) -> None:
-        """Give the networks the weights of the best epoch, the first of equals, if they were remembered."""
+        """Restore the networks of the best epoch, the first one if several are equal, if they were stored."""
         networks = network_tensors(self.method)
         for name, value in self.best.items():
             networks[name].copy_(value)
 
     def state(self) -> dict[str, Tensor]:
-        """All that changes during training, by name."""
+        """Return every tensor that changes during training, by name."""
         best = {f"best.{name}": value for name, value in self.best.items()}
         return best | {"record": self.record} if self.patience is not None else {}
 
 
 def check_held_out(held_out: Sequence[Any] | None, patience: Any, problem: Problem) -> list[Tensor] | None:
-    """Check the arguments of `fit` and return the rows as tensors on the CPU, ascending."""
+    """Validate `held_out` and `patience` of `fit`; return the rows as sorted tensors on the CPU."""
     if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
-        raise ValueError(f"patience is {patience!r}; give a number of epochs, 1 or more")
+        raise ValueError(f"patience is {patience!r}; give a number of epochs, at least 1")
     if held_out is None:
         if patience is not None:
-            raise ValueError(f"patience is {patience} but there are no rows to watch; pass held_out, too")
+            raise ValueError(f"patience is {patience} but there are no held-out rows; pass held_out, too")
         return None
     if len(held_out) != problem.runs:
         raise ValueError(f"held_out lists {len(held_out)} runs but there are {problem.runs}; give rows for each run")
@@ -97,35 +97,49 @@ def _check_rows(run: int, rows: Any, trained: Tensor, n: int) -> Tensor:
         raise ValueError(f"the held-out rows of run {run} have {found}; give at least one row number")
     index = torch.as_tensor(np.unique(numbers).astype(np.int64))
     if len(index) < numbers.size:
-        raise ValueError(f"the held-out rows of run {run} hold a row twice; list every row once")
+        raise ValueError(f"the held-out rows of run {run} contain a row twice; list every row once")
     if index[0] < 0 or index[-1] >= n:
         ends = f"from {int(index[0])} to {int(index[-1])}"
         raise ValueError(f"the held-out rows of run {run} go {ends} but X has rows 0 to {n - 1}")
     both = index[torch.isin(index, trained.cpu())]
     if len(both):
-        raise ValueError(f"run {run} trains on row {int(both[0])}, which is held out; take it out of one of the two")
+        raise ValueError(
+            f"run {run} trains on row {int(both[0])}, which is also held out; remove it from rows or from held_out"
+        )
     return index
 
 
 @contextmanager
 def interruptible(stop: threading.Event | None) -> Iterator[Callable[[], bool]]:
-    """Say when to stop between steps: after a first Ctrl-C, where a second one interrupts at once, or by an event."""
+    """Yield a function that returns whether to stop, for use between steps: after Ctrl-C, or when `stop` is set.
+
+    A second Ctrl-C interrupts at once. Python allows signal handlers in the main thread only; in other threads, and
+    where the handler cannot be set, only `stop` stops between steps.
+    """
     received: list[int] = []
 
     def stopped() -> bool:
         return bool(received) or (stop is not None and stop.is_set())
-
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
 
     def note(number: int, frame: Any) -> None:
         if received:
             raise KeyboardInterrupt
         received.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or not _handle_interrupt(note):  # None: a handler that Python could not restore
+        yield stopped
+        return
     try:
         yield stopped
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _handle_interrupt(handler: Callable[[int, Any], None]) -> bool:
+    """Set the handler of Ctrl-C; return False in a thread or interpreter that may not set one."""
+    try:
+        signal.signal(signal.SIGINT, handler)
+    except ValueError:
+        return False
+    return True

@@ -1,8 +1,8 @@
-"""The engine: the only training loop.
+"""The only training loop.
 
-Data live on the device and batches are index slices of them. Runs (seeds, folds, ensemble members) are the leading
-axis of every tensor, and one is no special case. A step reads nothing from the host, so that on CUDA it is captured
-once per phase and replayed.
+The data stay on the device, and batches are gathered from them by row number. Runs (seeds, folds, ensemble members) are
+the leading axis of every tensor; a single run is not a special case. A step reads nothing from the host, so that on
+CUDA it is captured once per phase and replayed.
 """
 
 import copy
@@ -33,39 +33,44 @@ from candidly.engine.recipe import Recipe, find_recipe
 from candidly.engine.stopping import Watch, check_held_out, interruptible
 from candidly.store import states
 
-_EAGER_STEPS = 3  # of each phase, before its step is captured
-_DROP_EVERY = 10  # epochs: denormals come slowly, and looking for them takes as long as two steps
+_EAGER_STEPS = 3  # steps of each phase before it is captured
+_DROP_EVERY = 10  # epochs; denormals appear slowly, and searching for them takes as long as two steps
 
 
 class Training:
-    """All that one stacked fit holds. `step` is the part that is captured; `fit` drives it."""
+    """The state of one training of all runs. `step` is the part that is captured; `fit` drives it."""
 
     watch: Watch | None = None
 
     def __init__(self, problem: Problem, method: Method, cleaner: Cleaner, recipe: Recipe, net: str | Factory):
-        self.cleaner, self.method, self.recipe = copy.copy(cleaner), copy.copy(method), recipe
-        self.y, self.original = problem.y, problem.sets
-        self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
         on_cuda = problem.X.device.type == "cuda"
+        self.recipe = recipe
+        self.cleaner = copy.copy(cleaner)
+        self.method = copy.copy(method)
+        self.y = problem.y
+        self.original = problem.sets  # (R, N, C), before the cleaner
+        self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
+        self.training_mask = self.problem.training_mask  # (R, N)
         half = on_cuda and recipe.precision == "auto" and problem.dtype == torch.float32
         self.method.setup(self.problem, builder(self.problem, net, half))
         sizes = [len(rows) for rows in self.problem.rows]
         size = recipe.batch(sizes)
-        self.steps = -(-max(sizes) // size)
+        self.steps = -(-max(sizes) // size)  # per epoch, rounded up
         noise = self.method.noise + self.cleaner.noise
         known = problem.y is not None
         self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
         self.sweep = Sweep(self.problem, self.method)
-        self.training_mask = self.problem.training_mask
+        # The step within the training and within the epoch, in one tensor so that one kernel advances both.
         self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
         self.clock, self.batch.tick = self.counters.unbind()
-        self.loss = problem.new_zeros(problem.runs)
+        self.loss = problem.new_zeros(problem.runs)  # (R,): summed over the epoch's steps
         self.optimisers = self._optimisers()
         self.pool = torch.cuda.graph_pool_handle() if on_cuda else None  # memory of all phases' graphs
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
-        self.eager: Counter[Hashable] = Counter()
-        self.epoch = self.done = 0
-        self.begun = False
+        self.eager: Counter[Hashable] = Counter()  # steps taken without a graph, by phase
+        self.epoch = 0
+        self.done = 0  # steps of the epoch
+        self.begun = False  # whether the epoch's order is drawn and the cleaner calibrated
         self.history: dict[str, list[Tensor]] = {}
         if not on_cuda:
             _keep_freed_memory()
@@ -84,14 +89,15 @@ class Training:
         return optimisers
 
     def step(self, phase: Hashable) -> None:
-        """One minibatch of every run."""
+        """Train on one minibatch of every run."""
         self.batch.load()
         loss = self.method.step(self.batch, phase)
         nets = self.method.trains(phase)
         active = [self.optimisers[name] for name, net in self.method.networks().items() if any(net is n for n in nets)]
-        grads = torch.autograd.grad(loss.sum(), [p for one in active for p in one.parameters], allow_unused=True)
+        parameters = [parameter for optimiser in active for parameter in optimiser.parameters]
+        grads = torch.autograd.grad(loss.sum(), parameters, allow_unused=True)
         if any(grad is None for grad in grads):
-            raise ValueError(_unreached(nets, active, grads))
+            raise ValueError(_unreached(nets, parameters, grads))
         with torch.no_grad():
             for optimiser in active:
                 optimiser.update(grads[: len(optimiser.parameters)], self.clock, self.epoch * self.steps + self.done)
@@ -101,7 +107,7 @@ class Training:
             self.counters += 1
 
     def advance(self, capture: bool) -> None:
-        """Take a step: by replaying its graph if there is one, else eagerly, and capture it once it is warm."""
+        """Take a step by replaying the phase's graph; without one, run it, and capture it after `_EAGER_STEPS`."""
         phase = self.method.phase(self.epoch)
         captured = self.graphs.get(phase)
         if captured is not None:
@@ -117,13 +123,15 @@ class Training:
         try:
             return capture(lambda: self.step(phase), self.pool)
         except RuntimeError as error:
-            message = f"the step cannot be captured as a CUDA graph, training goes on without: {error}"
+            message = (
+                f"the step cannot be captured as a CUDA graph, so training continues more slowly without one: {error}"
+            )
             warnings.warn(message, stacklevel=4)
             return None
 
     @torch.no_grad()
     def begin_epoch(self) -> None:
-        """Draw the order and calibrate, unless the epoch was begun before an interrupt."""
+        """Draw the order and calibrate the cleaner, unless that was done before an interrupt."""
         if not self.begun:
             self.batch.shuffle(self.epoch)
             self.loss.zero_()
@@ -132,38 +140,43 @@ class Training:
 
     @torch.no_grad()
     def end_epoch(self) -> None:
-        """Let the method finish the epoch, and record it."""
+        """Let the method finish the epoch, and record the history."""
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
         if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
-            _drop_denormals([p for one in self.optimisers.values() for p in (*one.parameters, *one.state().values())])
+            for optimiser in self.optimisers.values():
+                _drop_denormals([*optimiser.parameters, *optimiser.state().values()])
         facts = self._facts() | self.cleaner.facts()
         if self.watch is not None:
             facts["covering_rate"] = self.watch.after_epoch(self.sweep)
-        for name, value in facts.items():  # left on the device: nothing waits for it
+        for name, value in facts.items():  # stays on the device, so that nothing waits for it
             self.history.setdefault(name, []).append(value.detach().to(torch.float64, copy=True))
-        self.epoch, self.done, self.begun = self.epoch + 1, 0, False
+        self.epoch += 1
+        self.done = 0
+        self.begun = False
 
     def _facts(self) -> dict[str, Tensor]:
-        member, kept = self.training_mask, self.batch.kept
-        rows = member.sum(1).double()
+        """Return the history of the epoch, over the training rows of each run, (R,) each."""
+        trains = self.training_mask
+        kept = self.batch.kept
+        rows = trains.sum(1).double()
 
-        def share(flags: Tensor) -> Tensor:
-            return (flags & member).sum(1) / rows
+        def fraction(flags: Tensor) -> Tensor:
+            return (flags & trains).sum(1) / rows
 
-        sizes = torch.stack([run.sum(-1) for run in kept])  # all at once would take 8 bytes a label
+        sizes = torch.stack([run.sum(-1) for run in kept])  # one run at a time: the sum needs 8 bytes per label
         facts = {
             "loss": self.loss / self.steps,
-            "mean_candidates": (sizes * member).sum(1) / rows,
-            "share_changed": share((kept != self.original).any(-1)),
+            "mean_candidates": (sizes * trains).sum(1) / rows,
+            "share_changed": fraction((kept != self.original).any(-1)),
         }
         if self.y is not None:
-            facts["accuracy"] = share(self.batch.guess == self.y)
-            facts["true_kept"] = metrics.true_kept(self.original, kept, torch.where(member, self.y, -1))
+            facts["accuracy"] = fraction(self.batch.guess == self.y)
+            facts["true_kept"] = metrics.true_kept(self.original, kept, torch.where(trains, self.y, -1))
         return facts
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that changes during training, by name."""
+        """Return every tensor that changes during training, by name."""
         found = {f"method.{name}": value for name, value in self.method.state().items()}
         found |= {f"cleaner.{name}": value for name, value in self.cleaner.state().items()}
         found |= network_tensors(self.method)
@@ -177,15 +190,15 @@ class Training:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to do: all epochs are done, or held-out rows say so."""
+        """Whether training is over: all epochs are done, or the held-out covering rate has stopped improving."""
         return self.epoch == self.recipe.epochs or (self.watch is not None and self.watch.over)
 
     def recorded(self) -> dict[str, Tensor]:
-        """Return the record of every epoch, (epochs, R), on the CPU."""
+        """Return the history by name, (epochs, R) each, on the CPU."""
         return {name: torch.stack(values).cpu() for name, values in self.history.items()}
 
     def model(self, net: str | Factory) -> Model:
-        """Return what was learned."""
+        """Return the trained model."""
         if self.watch is not None:
             self.watch.put_back()
         history = {name: value.numpy() for name, value in self.recorded().items()}
@@ -210,14 +223,15 @@ class Training:
                 f"{folder} holds a checkpoint of another training (different: {', '.join(changed)}); "
                 "choose another folder or delete it"
             )
-        self.epoch, self.done, self.begun = facts["epoch"], facts["done"], facts["begun"]
+        self.epoch = facts["epoch"]
+        self.done = facts["done"]
+        self.begun = facts["begun"]
         if self.begun:
             self.batch.shuffle(self.epoch)
-        copy_tensors(tensors, self.tensors(), "the checkpoint was written by another version; delete it")
-        recorded = {name: value for name, value in tensors.items() if name.startswith("history.")}
-        self.history = {
-            name.removeprefix("history."): list(value.to(self.loss.device).unbind()) for name, value in recorded.items()
-        }
+        copy_tensors(tensors, self.tensors(), "the checkpoint was written by another version of candidly; delete it")
+        for name, value in tensors.items():
+            if name.startswith("history."):
+                self.history[name.removeprefix("history.")] = list(value.to(self.loss.device).unbind())
 
 
 def fit(
@@ -246,37 +260,38 @@ def fit(
     method : Method
         What to train; it is copied, never changed.
     cleaner : Cleaner, optional
-        What prunes candidate sets during training; None is the cleaner that changes nothing.
+        Removes candidates during training; None keeps all of them.
     recipe : Recipe or str
-        How long and with which optimiser; a name from `RECIPES`.
+        How long and with which optimiser to train, or a name from `RECIPES`.
     net : str or callable
         "linear", "mlp", "resnet9", or a factory that is called once per run and returns a module.
     device : str
-        "auto" takes CUDA where there is one.
+        "auto" is CUDA if it is available, otherwise the CPU.
     graph : {"auto", "on", "off"}
         Whether to replay the step as a CUDA graph; "auto" does so on CUDA.
     deterministic : bool
         Make convolutions on CUDA repeatable to the bit, at some cost.
     checkpoint : path, optional
         A folder to save to every `every` epochs and on interrupt (Ctrl-C). If it already holds a checkpoint of the
-        same training, that is continued, and the result equals never having stopped, to the bit.
+        same training, training resumes from it, and the result equals an uninterrupted training to the bit.
     every : int
         Epochs between checkpoints.
     progress : bool, optional
-        Whether to show a bar over epochs; None does so on a terminal.
+        Whether to show a progress bar over epochs; None shows it on a terminal.
     stop : threading.Event, optional
-        Once set, by another thread, training ends as by Ctrl-C: with a checkpoint and a KeyboardInterrupt.
+        When another thread sets it, training ends as by Ctrl-C: with a checkpoint and a KeyboardInterrupt.
     held_out : sequence of index arrays, optional
         For each run, rows that it does not train on. After every epoch the history records the `covering_rate` on
-        them: the share of rows whose most probable class is one of their candidates.
+        them: the fraction of rows whose most probable class is a candidate.
     patience : int, optional
-        Stop once the covering rate, averaged over runs, has not exceeded its best for so many epochs. However training
-        ends, the model has the networks of the first epoch with the best rate; `kept` is the last epoch's.
+        Stop when the covering rate, averaged over runs, has not exceeded its best for `patience` epochs. The model then
+        has the networks of the first epoch with the best rate, also if all epochs were trained; `kept` is the last
+        epoch's.
 
     Returns
     -------
     Model
-        Predicts for all runs; `history` holds the record of every epoch.
+        Predicts for all runs; `history` has the values of every epoch.
 
     Examples
     --------
@@ -325,7 +340,7 @@ def fit(
                     training.save(folder, config)
                 if ending:
                     raise KeyboardInterrupt
-            bar.total = training.epoch  # fewer than planned, perhaps
+            bar.total = training.epoch  # fewer than planned if it stopped early
         return training.model(net)
 
 
@@ -335,34 +350,33 @@ def _check_arguments(method: Any, cleaner: Any, net: Any, graph: str, every: int
     if not isinstance(cleaner, Cleaner | None):
         raise ValueError(f"cleaner is {cleaner!r}; pass an instance, such as candidly.Conformal(), or None")
     if isinstance(net, nn.Module):
-        raise ValueError("net is a module; pass a function that returns a new one, since every run needs its own")
+        raise ValueError("net is a module; pass a function that returns a new one, because every run needs its own")
     if graph not in ("auto", "on", "off"):
         raise ValueError(f"graph is {graph!r}; use 'auto', 'on' or 'off'")
     if every < 1:
-        raise ValueError(f"every is {every}; save every 1 or more epochs")
+        raise ValueError(f"every is {every}; it must be at least 1")
 
 
-def _unreached(nets: Sequence[nn.Module], active: Sequence[Optimiser], grads: Sequence[Tensor | None]) -> str:
-    """Explain which parameter the loss does not reach."""
-    parameters = [parameter for one in active for parameter in one.parameters]
+def _unreached(nets: Sequence[nn.Module], parameters: Sequence[Tensor], grads: Sequence[Tensor | None]) -> str:
+    """Return a message that names the first parameter without a gradient."""
     lost = next(parameter for parameter, grad in zip(parameters, grads, strict=True) if grad is None)
     name = next(name for net in nets for name, parameter in net.named_parameters() if parameter is lost)
     return f"the method's loss does not depend on the network's parameter {name}; call requires_grad_(False) on it"
 
 
 def _keep_freed_memory() -> None:
-    """Let the C library keep what a step frees for the next one.
+    """Make the C library keep the memory that a step frees for the next step.
 
-    glibc would return it to the system, and fetching it anew page by page takes a fifth of a step. It learns from what
-    is freed: after one block just below its limit of 32 MiB it keeps up to 64 MiB. Elsewhere this does nothing.
+    glibc would return it to the system, and fetching it again page by page takes a fifth of a step. It adapts to what
+    is freed: after one block just below its limit of 32 MiB it keeps up to 64 MiB. Other C libraries are not affected.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
 def _drop_denormals(tensors: Sequence[Tensor]) -> None:
-    """Set numbers to zero that are too small for full precision: a CPU computes with them many times more slowly.
+    """Set denormal numbers to zero: a CPU computes with them many times more slowly.
 
-    Weights of units that no row reaches any more decay towards them, and late epochs would take half as long again.
+    The weights of units that no row activates decay towards them, and late epochs would take half as long again.
     """
     for tensor in tensors:
         if tensor.is_floating_point():
@@ -370,7 +384,7 @@ def _drop_denormals(tensors: Sequence[Tensor]) -> None:
 
 
 def _wait(device: torch.device, last: float) -> float:
-    """Let a bar that is looked at not run ahead of a GPU by more than half a second; return when it last was right."""
+    """Keep the progress bar at most half a second ahead of a GPU; return the time of the last synchronisation."""
     if device.type == "cuda" and time.monotonic() - last > 0.5:
         torch.cuda.current_stream().synchronize()
         return time.monotonic()

@@ -1,12 +1,16 @@
-"""The scikit-learn face: `PartialLabelClassifier`, scorers that need no true labels, and evaluation with them."""
+"""The scikit-learn interface: `PartialLabelClassifier`, scorers that need no true labels, and evaluation with them."""
 
+from candidly.conformal.calibration import Rule
 from candidly.estimator.classifier import PartialLabelClassifier
 from candidly.estimator.evaluation import Evaluation, SetCurve, draw, evaluate
+from candidly.estimator.record import FitRecord
 from candidly.estimator.scoring import approximated_accuracy, covering_rate
 
 __all__ = [
     "Evaluation",
+    "FitRecord",
     "PartialLabelClassifier",
+    "Rule",
     "SetCurve",
     "approximated_accuracy",
     "covering_rate",

@@ -1,9 +1,11 @@
-"""The scikit-learn face: candidate sets in, class names out. No algorithm lives here."""
+"""`PartialLabelClassifier`: candidate sets in, class names out. It connects the other rooms and holds no algorithm."""
 
+import numbers
 import time
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -14,67 +16,80 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from candidly import conformal
 from candidly.candidates import Candidates
-from candidly.cleaning import Cleaner
+from candidly.cleaning import Cleaner, find_cleaner
 from candidly.cleaning.audit import ALPHAS, Audit, audit
-from candidly.cleaning.budget import FEW, Budget
+from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, check_share, read_levels
+from candidly.engine.device import find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
-from candidly.estimator import crossfit, scoring, targets
-from candidly.estimator import saving as saving
-from candidly.estimator.folds import Plan, count_copies, make_plan
-from candidly.methods import Method
-from candidly.tables.columns import count_rows
+from candidly.estimator import crossfit, saving, scoring, targets
+from candidly.estimator.folds import count_copies, make_plan
+from candidly.estimator.record import FitRecord
+from candidly.estimator.saving import SavedClassifier
+from candidly.methods import Method, find_method
+from candidly.tables import columns
 from candidly.tables.features import Features
 
 
 class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that learns from ambiguous labels: rows with several candidate classes, one of them true.
+    """A classifier for ambiguous labels: every training row has several candidate classes, one of them true.
 
-    Networks are trained together and averaged. A training row's own results (`transduction_`, `confidence_`,
-    `candidates_`) come from those that did not train on it, where there are such. The defaults were measured
-    (docs/defaults.md).
+    Several networks are trained together and averaged. Training rows are held out in turn (`folds`), so that their
+    results (`transduction_`, `confidence_`, `candidates_`) come from networks that were not trained on them. The
+    defaults were chosen by measurements (docs/evidence/defaults.md).
+
+    Two parameters remove candidates. `cleaner` acts while training: in every epoch it decides anew which candidates
+    the method learns from, and removes none for good. `alpha` acts after training: at this level, unlikely candidates
+    of the training rows are removed once, by held-out probabilities; the result is `candidates_`, and the networks stay
+    as they are.
 
     Parameters
     ----------
     method : str or Method
         How to learn from candidate sets: "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", or an instance.
-    cleaner : {"conformal", "clsp"}, Cleaner or None
-        What prunes candidate sets during training.
+    cleaner : str, Cleaner or None
+        What removes candidates while training: "conformal", "clsp", another name in `candidly.CLEANERS`, an instance,
+        or None.
     net : {"mlp", "linear", "resnet9"} or callable
         The network, or a function that returns a new torch module.
     members : int
-        Networks to train on each part of the rows and to average.
+        Number of networks per fold, which are averaged.
     folds : int
-        With 2 or more, as many networks per member, each without one part of the rows. With 1, every network trains on
-        all rows but a fraction.
+        Number of folds. With 2 or more, every fold is held out from `members` networks. With 1, all networks are
+        trained on the same rows, without `validation_fraction` of them.
     alpha : float
-        Level of `candidates_`: at most this share of the training rows are to lose their true label. It is met by
-        estimates, which `audit` shows; docs/trust.md says what was measured, and when not to believe it.
+        Level of `candidates_`: the fraction of training rows that may lose their true label. It is met by estimates,
+        which `audit` shows; docs/evidence/trust.md reports how good they are and when they fail.
     max_epochs : int or None
-        Passes over the training rows; None is 50, and 25 from 2000 rows on.
-    lr, weight_decay : float
-        Adam's; the learning rate is the maximum of a cycle.
+        Passes over the training rows; None means 50, or 25 for 2000 or more rows.
+    lr : float
+        Learning rate of Adam: the maximum of a one-cycle schedule.
+    weight_decay : float
+        Weight of Adam's L2 penalty.
     batch_size : int or None
-        None is a power of two near a 64th of the rows, from 16 to 256.
-    early_stopping, n_iter_no_change : bool, int
-        Whether to stop when the covering rate of held-out rows, the share whose most probable class is a candidate,
-        has not risen for so many epochs, and to keep the networks that had the best one.
+        None means a power of two near n / 64, between 16 and 256.
+    early_stopping : bool
+        Whether to stop when the held-out covering rate, the fraction of held-out rows whose most probable class is a
+        candidate, has not improved for `n_iter_no_change` epochs, and to keep the networks of the best epoch.
+    n_iter_no_change : int
+        Epochs without improvement after which early stopping ends the training.
     validation_fraction : float
-        With ``folds=1``, the share of rows that is held out, for early stopping and `predict_set`; 0 is none.
+        With ``folds=1``, the fraction of rows that is held out, for early stopping and `predict_set`; may be 0.
     classes : list, optional
         All class names, in order; by default those found in y, sorted.
     separator : str, optional
-        What stands between the names where y is text, as in ``cat|dog``; by default text is one name.
+        Separator between class names if y is text, as in ``cat|dog``; by default a text is one class name.
     max_categories : int
-        How many categories of a text column of X get a column of their own.
+        Maximum number of categories of a text column of X that get their own encoded column.
     device : str
         "auto", "cpu" or "cuda".
     random_state : int, RandomState or None
-        Decides folds, first weights and the order of rows.
+        Determines folds, initialisation and the order of rows.
     verbose : int
         Whether to show a progress bar.
 
@@ -83,24 +98,35 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     classes_ : ndarray, shape (C,)
         Class names.
     candidates_ : Candidates
-        The training rows' candidates, cleaned by `budget_` at level `alpha`. Only rows that were held out are, so with
-        ``folds=1`` few, and none without weight. A row's most probable candidate always stays.
+        The training rows' candidates after cleaning by `budget_` at level `alpha`. Only held-out rows with a positive
+        weight are cleaned, so with ``folds=1`` few are. The most probable candidate of a row is always kept.
     transduction_ : ndarray, shape (n,)
         The most probable candidate of each training row, by name.
     confidence_ : ndarray, shape (n,)
-        Its probability.
+        The probability of `transduction_`.
     candidate_proba_ : ndarray, shape (n, C)
-        Estimated probability that each candidate of a training row is the true one; 0 for other classes.
+        Estimated probability that each candidate of a training row is the true label; 0 for other classes.
     budget_ : Budget or None
-        What held-out rows say about such probabilities (`candidly.cleaning.budget.Budget`); None if there are fewer than 100.
+        The rule that cleans candidates (`candidly.cleaning.Budget`); None with fewer than 100 held-out rows.
+    fit_record_ : FitRecord or None
+        What `audit` and reports need to know about the training rows (`candidly.estimator.FitRecord`); None in a loaded
+        model.
     history_ : dict of ndarray, shape (epochs, networks)
-        The record of every epoch: loss, mean_candidates, share_changed and, where they exist, covering_rate, alpha,
+        One value per epoch of loss, mean_candidates and share_changed and, where they exist, covering_rate, alpha,
         threshold and estimated_lost.
+    n_iter_ : int
+        Number of epochs.
     risk_curve_ : dict of ndarray, shape (points,)
-        By falling confidence ("threshold"), the share of held-out rows that have it ("coverage") and an estimate of how
-        many of them are errors ("risk"), which `predict` with `max_risk` goes by.
-    features_, model_ : Features, Model
-        What becomes of the columns of X (``features_.describe()`` says it in words), and the networks.
+        For falling confidence ("threshold"), the fraction of held-out rows with at least that confidence ("coverage")
+        and their estimated error rate ("risk"). `predict` uses it for `max_risk`.
+    features_, model_, calibration_ : Features, Model, Calibration
+        The encoding of the columns of X (``features_.describe()`` explains it), the networks, and the scores of
+        held-out rows that p-values are computed from.
+    schema_ : Schema or None
+        The columns of the table that X and y came from (`candidly.tables.schema.Schema`). None unless it is set, as
+        ``candidly fit`` does; it is saved with the model, and ``candidly predict`` reads new tables by it.
+    trained_on_ : str
+        A hash of the training rows.
     n_features_in_, feature_names_in_ : int, ndarray
         Number of columns of X and, if it is a table, their names.
 
@@ -157,84 +183,146 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, weights: Any = None) -> Self:
-        """Train.
+        """Train the networks, and clean the training rows' candidates.
 
         Parameters
         ----------
         X : array, sparse matrix, or table of pandas, polars or pyarrow; shape (n, d)
-            Features. Numbers are standardised, categories become columns, missing values the mean and an indicator.
+            Features. Numbers are standardised, categories become columns of 0 and 1, and missing values become the
+            mean, with an indicator column.
         y : matrix, list, or column of pandas, polars or pyarrow
             Candidates: a boolean matrix (n, C), dense or sparse; lists or sets of class names; text with a `separator`;
-            or plain labels, each its own single candidate. A row with all classes is unlabelled.
+            or plain labels, which are single candidates. A row with all classes is unlabelled.
         sample_weight : array, shape (n,), optional
-            Weights of rows, by which they train more often: a weight of 2 is the row twice. Weights that are not whole
-            numbers are rounded by chance after dividing by their mean.
+            Weights of rows. A weight of 2 has the effect of repeating the row. Weights that are not integers are
+            divided by their mean and rounded at random.
         weights : array, shape (n, C), optional
-            How much to trust each candidate to start with, such as vote counts.
+            How much to trust each candidate initially, such as vote counts.
         """
-        begun = time.monotonic()
-        crossfit.check(self)
+        started = time.monotonic()
+        self._validate_parameters()
         seeds = np.random.SeedSequence(check_random_state(self.random_state).randint(2**31)).spawn(4)
-        n = count_rows(X)
+        table = columns.read(X)
+        n = int(table.shape[0])
         if n < 2:
-            raise ValueError(f"X has n_samples={n}; give at least two rows to learn from")
+            raise ValueError(f"X has n_samples={n}; at least two rows are needed")
         S = targets.read(y, n, self.classes, self.separator)
         weights = None if weights is None else check_weights(weights, S.matrix.shape)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
-        features = Features.fit(X, rows=rows, max_categories=self.max_categories)
-        with nullcontext() if rows is None else warnings.catch_warnings(action="ignore"):  # of rows without weight
-            encoded = features.transform(X)
+        features = Features.fit(table, rows=rows, max_categories=self.max_categories)
+        with nullcontext() if rows is None else warnings.catch_warnings(action="ignore"):  # about rows without weight
+            encoded = features.transform(table)
         rng = np.random.default_rng(seeds[1])
         plan = make_plan(encoded, S.matrix, copies, self.folds, self.validation_fraction, rng)
-        recipe = crossfit.make_recipe(len(plan.index), self.max_epochs, self.batch_size, self.lr, self.weight_decay)
-        chosen = {name: getattr(self, name) for name in ("method", "cleaner", "net", "members", "device")}
-        patience = int(self.n_iter_no_change) if self.early_stopping else None
-        self.model_ = crossfit.train(
-            encoded, S, plan, weights, seeds[2], recipe, patience=patience, progress=bool(self.verbose), **chosen
+        model = crossfit.train(
+            encoded,
+            S,
+            plan,
+            weights,
+            seeds[2],
+            crossfit.make_recipe(len(plan.index), self.max_epochs, self.batch_size, self.lr, self.weight_decay),
+            method=self.method,
+            cleaner=self.cleaner,
+            net=self.net,
+            members=self.members,
+            device=self.device,
+            patience=int(self.n_iter_no_change) if self.early_stopping else None,
+            progress=bool(self.verbose),
         )
-        self._note_features(features)
-        self.classes_ = saving.as_array(S.classes)
-        self.trained_on_ = saving.fingerprint(encoded, S)
-        self.history_ = dict(self.model_.history)
-        self.n_iter_ = len(self.history_["loss"])
-        self._score_rows(encoded, S, plan, int(seeds[3].generate_state(1)[0]))
-        self._seconds, self._fitted = time.monotonic() - begun, self.get_params(deep=False)
+        p = crossfit.out_of_fold(model, encoded, plan, bool(self.verbose))
+        held_out = torch.from_numpy(plan.tested())
+        self._clean(S, p, held_out)
+        calibration = Calibration.of(
+            encoded[held_out],
+            p[held_out],
+            torch.from_numpy(S.matrix.copy())[held_out],
+            torch.from_numpy(plan.row_fold)[held_out],
+            plan.folds,
+            int(seeds[3].generate_state(1)[0]),
+            1.0 if self.budget_ is None else self.budget_.cautious,
+        )
+        parameters = self.get_params(deep=False)
+        trained_on = saving.fingerprint(encoded, S)
+        self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on))
+        seconds = time.monotonic() - started
+        self.fit_record_: FitRecord | None = FitRecord(S, conformal.log(p), held_out, parameters, seconds)
         return self
 
-    def _note_features(self, features: Features) -> None:
-        self.features_, self.n_features_in_ = features, features.n_features_in_
-        if features.names_ is not None:
-            self.feature_names_in_ = np.array(features.names_, dtype=object)
+    def _validate_parameters(self) -> None:
+        """Raise ValueError for a constructor argument that cannot be used and that nothing else checks."""
+        find_method(self.method)
+        find_cleaner(self.cleaner)
+        names = ("members", "folds", "n_iter_no_change", *(() if self.max_epochs is None else ("max_epochs",)))
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or value < 1:
+                raise ValueError(f"{name} is {value!r}; it must be an integer of at least 1")
+        check_share("alpha", self.alpha)
+        if self.validation_fraction != 0:
+            check_share("validation_fraction", self.validation_fraction)
+        if self.early_stopping and self.folds == 1 and not self.validation_fraction:
+            raise ValueError("early_stopping needs held-out rows, and there are none; set validation_fraction=0.1")
+
+    def _clean(self, S: Candidates, p: Tensor, held_out: Tensor) -> None:
+        """Set the results of the training rows, given their probabilities p (n, C) and which rows were held out."""
+        sets = torch.from_numpy(S.matrix.copy())
+        log_p, kept = conformal.log(p), sets.clone()
+        self.budget_ = Budget.of(log_p[held_out], sets[held_out]) if len(held_out) >= MIN_ROWS else None
+        if self.budget_ is not None:
+            kept[held_out] = self.budget_.keep(log_p[held_out], sets[held_out], float(self.alpha))
+        temperature = 1.0 if self.budget_ is None else self.budget_.cautious
+        confidence, best = p.masked_fill(~sets, -1).max(1)
+        self.candidate_proba_ = conformal.candidate_probabilities(log_p, sets, temperature).numpy()
+        self.candidates_ = Candidates(kept.numpy(), S.classes)
+        self.transduction_ = saving.as_array(S.classes)[best.numpy()]
+        self.confidence_ = confidence.numpy()
+
+    def _set_fitted(self, saved: SavedClassifier) -> None:
+        """Set the fitted attributes that are saved with a model."""
+        self.model_, self.calibration_ = saved.model, saved.calibration
+        self.classes_ = saving.as_array(saved.model.problem.classes)
+        self.history_ = dict(saved.model.history)
+        self.n_iter_ = len(self.history_["loss"])
+        self.trained_on_, self.schema_ = saved.trained_on, saved.schema
+        self.features_, self.n_features_in_ = saved.features, saved.features.n_features_in_
+        if saved.features.names_ is not None:
+            self.feature_names_in_ = np.array(saved.features.names_, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _score_rows(self, X: NDArray[Any], S: Candidates, plan: Plan, seed: int) -> None:
-        """Score every row with networks that did not train on it, if there are such, and clean its candidates."""
-        p = crossfit.out_of_fold(self.model_, X, plan, bool(self.verbose))
-        tested, sets = torch.from_numpy(plan.tested()), torch.from_numpy(S.matrix.copy())
-        log_p, kept = conformal.log(p), sets.clone()
-        self.budget_ = Budget.of(log_p[tested], sets[tested]) if len(tested) >= FEW else None
-        if self.budget_ is not None:
-            kept[tested] = self.budget_.keep(log_p[tested], sets[tested], float(self.alpha))
-        T = 1.0 if self.budget_ is None else self.budget_.cautious
-        fold = torch.from_numpy(plan.row_fold)[tested]
-        self.calibration_ = Calibration.of(X[tested], p[tested], sets[tested], fold, plan.folds, seed, T)
-        confidence, best = p.masked_fill(~sets, -1).max(1)
-        self.candidate_proba_ = conformal.candidate_probabilities(log_p, sets, T).numpy()
-        self.candidates_ = Candidates(kept.numpy(), S.classes)
-        self.transduction_ = self.classes_[best.numpy()]
-        self.confidence_ = confidence.numpy()
-        self._original, self._log_p, self._tested = S, log_p, tested
+    def predict_all(self, X: Any, rules: Sequence[Rule] = ()) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+        """Return class probabilities, and p-values by several rules, with one pass through the networks.
+
+        Parameters
+        ----------
+        X : array or table
+            Rows.
+        rules : sequence of Rule
+            How to compute p-values (`candidly.estimator.Rule`); the arguments of `predict_p` are those of a rule.
+
+        Returns
+        -------
+        p : ndarray, shape (n, C)
+            What `predict_proba` returns.
+        p_values : list of ndarray, shape (n, C)
+            What `predict_p` returns by each rule.
+
+        Examples
+        --------
+        >>> X, y = [[0.0], [0.1], [0.2], [0.8], [0.9], [1.0]], ["cat", "cat", "cat", "dog", "dog", "dog"]
+        >>> classifier = PartialLabelClassifier(folds=2, random_state=0).fit(X, y)
+        >>> p, (split, worst) = classifier.predict_all(X, [Rule(kind="split"), Rule(candidate="worst")])
+        >>> bool((worst == classifier.predict_p(X, candidate="worst")).all())
+        True
+        """
+        check_is_fitted(self)
+        encoded = self.features_.transform(X)
+        return crossfit.predict(self.model_, self.calibration_, encoded, rules, bool(self.verbose))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each class, shape (n, C), averaged over all networks."""
-        check_is_fitted(self)
-        folds = len(self.calibration_.counts)
-        blocks = crossfit.probabilities(self.model_, self.features_.transform(X), folds, bool(self.verbose))
-        p = np.concatenate([some.mean(0).numpy() for _, some in blocks])
-        found: NDArray[np.float64] = p / p.sum(1, keepdims=True)
-        return found
+        return self.predict_all(X)[0]
 
     def predict(self, X: Any, max_risk: float | None = None) -> NDArray[Any]:
         """Return the most probable class of each row, by name.
@@ -244,13 +332,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         X : array or table
             Rows.
         max_risk : float, optional
-            Abstain where it is too risky: the least confident rows get None instead of a name, so many that the
-            estimated share of errors among the others is at most this, between 0 and 1.
+            Abstain from risky predictions: the least confident rows get None instead of a class name, such that the
+            estimated error rate of the other rows is at most `max_risk`, between 0 and 1.
 
         Notes
         -----
-        The share is an estimate from candidates alone (`candidly.conformal.calibration.row_errors`), no guarantee. It is that of
-        networks that did not train on a row; all together, as here, are less sure and as a rule more often right.
+        The error rate is estimated from candidates alone (`candidly.conformal.calibration.row_errors`), without a
+        guarantee. It is the error rate of networks on held-out rows. Here all networks are averaged, which is less
+        confident and usually more often right.
         """
         if max_risk is not None:
             check_share("max_risk", max_risk)
@@ -264,48 +353,52 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def predict_p(
         self, X: Any, *, kind: Kind = "cv+", score: Score = "lac", candidate: Candidate = "best", smooth: bool = False
     ) -> NDArray[np.float64]:
-        """Return the p-value of each class of each row against held-out rows, shape (n, C).
+        """Return the p-value of each class of each row, shape (n, C).
 
-        It is the share of held-out rows that conform to their candidates no better than this row to the class.
+        The p-value is the fraction of held-out rows that conform to their candidates no better than this row conforms
+        to the class.
 
         Parameters
         ----------
         X : array or table
             Rows.
         kind : {"split", "cv+", "averaged"}
-            Whose probabilities are compared with which rows. "split": those of the first fold's networks with the rows
-            that these did not train on. "cv+": each fold's with the rows held out from it, counted together. With
-            ``folds=1`` that is the same. "averaged": the mean over all networks with all held-out rows.
+            Which networks score new rows, and which held-out rows they are compared with. "split": the networks of the
+            first fold, and the rows held out from them. "cv+": the networks of each fold, and the rows held out from
+            these; the counts of all folds are added. With ``folds=1`` both are the same. "averaged": the mean of all
+            networks, and all held-out rows.
         score : {"lac", "aps"}
-            How well a label conforms: its probability (M. Sadinle, J. Lei and L. Wasserman, *Least ambiguous set-valued
-            classifiers with bounded error levels*, JASA 114, 2019), which gives the smallest sets if probabilities are
-            right; or the mass of what is less probable, randomised (`candidly.conformal.aps`), whose sets adapt more to
-            how hard a row is.
+            Conformity score of a label. "lac" is its probability (M. Sadinle, J. Lei and L. Wasserman, *Least ambiguous
+            set-valued classifiers with bounded error levels*, JASA 114, 2019); it gives the smallest sets if the
+            probabilities are right. "aps" is the total probability of less probable labels, randomised
+            (`candidly.conformal.aps`); its sets adapt better to how hard a row is.
         candidate : {"best", "mean", "pooled", "worst", "singletons"}
-            The score of a held-out row: that of its best candidate, their mean, each of them as a score of its own,
-            that of its worst, or that of its only one, leaving rows with several out.
+            The score of a held-out row: that of its best candidate, the mean over its candidates, one score per
+            candidate, that of its worst candidate, or that of its only candidate, without the rows that have several.
         smooth : bool
-            Whether to break ties by chance, which makes p-values smaller, and the level exact where it holds.
+            Whether to break ties at random. This makes p-values smaller, and the level exact where it holds.
 
         Notes
         -----
-        `predict_set` keeps the classes with a p-value above α. Let training and new rows be exchangeable, hardly any of
-        them have equal features (such rows are held out together), and every true label be a candidate. If every
-        held-out row has one candidate, or with "worst", whose sets are large, or with "singletons" if rows with one
-        candidate are exchangeable with all, a set holds the true label with probability
+        `predict_set` contains the classes with a p-value above α. Assume that training and new rows are exchangeable,
+        that hardly any rows have equal features (such rows are held out together), and that every true label is a
+        candidate. Assume further that every held-out row has one candidate, or that `candidate` is "worst", whose sets
+        are large, or "singletons" and rows with one candidate are exchangeable with all rows. Then a set contains the
+        true label with probability
 
         - at least 1 − α with "split" (V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random World*,
           2005; H. Papadopoulos et al., ECML 2002),
-        - at least 1 − 2α − 2(K − 1)/(m + K) with "cv+", for m rows in K folds, and as a rule about 1 − α
+        - at least 1 − 2α − 2(K − 1)/(m + K) with "cv+", for m rows in K folds, and usually about 1 − α
           (`candidly.conformal.cross_p_values`; Y. Romano, M. Sesia and E. J. Candès, NeurIPS 2020).
 
-        Nothing is guaranteed with "averaged", because no held-out row was scored by the mean of all networks, nor with
-        "best" and "mean" for rows with several candidates: where the best one is wrong, sets are too small. "pooled"
-        counts candidates, not rows (`candidly.conformal.pooled`). All this is a little less with `early_stopping`,
-        which held-out rows decide, and by what they contribute to scaling the columns of X. Chance, in ties and "aps",
-        comes from `random_state` and the row's content: a row has the same p-values everywhere.
+        There is no guarantee with "averaged", because no held-out row was scored by the mean of all networks, nor with
+        "best" and "mean" if rows have several candidates: where the best candidate is wrong, sets are too small.
+        "pooled" counts candidates instead of rows (`candidly.conformal.pooled`). Guarantees are slightly weakened by
+        `early_stopping`, which uses held-out rows, and by the held-out rows' part in standardising the columns of X.
+        Randomness, in ties and in "aps", depends on `random_state` and on the content of the row only: a row always
+        has the same p-values.
         """
-        return self._p_values(X, [Rule(kind, score, candidate, smooth)])[0]
+        return self.predict_all(X, [Rule(kind, score, candidate, smooth)])[1][0]
 
     def predict_set(
         self,
@@ -317,72 +410,86 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         candidate: Candidate = "best",
         smooth: bool = False,
     ) -> NDArray[np.bool_]:
-        """Return the classes of each row that held-out rows do not speak against, a boolean matrix (n, C).
+        """Return the prediction set of each row: the classes with a p-value above `alpha`, a boolean matrix (n, C).
 
-        They are ``predict_p(X, ...) > alpha``. A set may be empty, where no class conforms.
+        A set may be empty, if no class conforms.
 
         Parameters
         ----------
         X : array or table
             Rows.
         alpha : float
-            Level, between 0 and 1; the sets are nested.
+            Level, between 0 and 1. Sets at a higher level are subsets of those at a lower level.
         kind, score, candidate, smooth
-            As in `predict_p`, which also says what is guaranteed.
+            As in `predict_p`, which also states the guarantees.
         """
         check_share("alpha", alpha)
         found = self.predict_p(X, kind=kind, score=score, candidate=candidate, smooth=smooth)
         self.calibration_.check_level(float(alpha), Rule(kind, score, candidate, smooth))
         return found > float(alpha)
 
-    def _p_values(self, X: Any, rules: Sequence[Rule]) -> list[NDArray[np.float64]]:
-        """Return the p-values (n, C) by each of several rules, predicting once."""
-        check_is_fitted(self)
-        return crossfit.p_values(self.model_, self.calibration_, self.features_.transform(X), rules, bool(self.verbose))
-
     @property
     def risk_curve_(self) -> dict[str, NDArray[np.float64]]:
-        """The estimated share of errors by confidence."""
+        """The estimated error rate of held-out rows by confidence."""
         return dict(zip(("threshold", "coverage", "risk"), self.calibration_.risk.numpy(), strict=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the covering rate: the share of rows whose predicted class is among their candidates in y.
+        """Return the covering rate: the fraction of rows whose predicted class is one of their candidates in y.
 
-        With one label per row that is the accuracy. A class that `fit` did not see is never predicted.
+        With one label per row this is the accuracy. A class that is not in `classes_` is never predicted.
         """
         return scoring.covering_rate(self, X, y, sample_weight)
 
     def audit(self, y_true: Any = None, alphas: Sequence[float] = ALPHAS) -> Audit:
         """Estimate what cleaning the training rows costs at several levels, from candidates alone.
 
-        True labels, given where they are known and None elsewhere, only show the truth beside the estimates.
+        Parameters
+        ----------
+        y_true : sequence, optional
+            True labels by name, None where unknown. They are only shown beside the estimates.
+        alphas : sequence of float
+            Levels.
         """
         check_is_fitted(self)
-        if not hasattr(self, "_original"):
-            raise ValueError("a loaded model has no training rows to audit; fit one")
-        levels, tested, original = read_levels(alphas), self._tested, self._original
+        record = self.fit_record_
+        if record is None:
+            raise ValueError("a loaded model has no training rows to audit; audit after fit")
+        levels, S, rows = read_levels(alphas), record.candidates, record.held_out
         if self.budget_ is None:
             raise ValueError(
-                f"an audit needs {FEW} held-out rows and there are {len(tested)}; add rows, and set folds=5"
+                f"an audit needs at least {MIN_ROWS} held-out rows, and there are {len(rows)}; add rows, or set folds=5"
             )
-        S = torch.from_numpy(original.matrix.copy())[tested]
-        labels = None if y_true is None else targets.number(y_true, original.classes, len(original))[0]
-        y = None if labels is None else torch.from_numpy(labels)[tested]
-        return audit(self._log_p[tested], S, self.budget_, alphas=levels, y=y)
+        y = None if y_true is None else torch.from_numpy(targets.number(y_true, S.classes, len(S))[0])[rows]
+        sets = torch.from_numpy(S.matrix.copy())[rows]
+        return audit(record.log_p[rows], sets, self.budget_, alphas=levels, y=y, class_names=S.classes)
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({})) -> None:
-        """Write the model to a folder: `model.safetensors`, `model.json` and, where given, further files by name.
+        """Write the model to a folder: `model.safetensors`, `model.json` and further files in `more`, by name.
 
-        What belongs to training rows (`candidates_`, `candidate_proba_`, `transduction_`, `confidence_`, `budget_`) is
-        not saved.
+        The results of the training rows (`candidates_`, `candidate_proba_`, `transduction_`, `confidence_`, `budget_`
+        and `fit_record_`) are not saved.
         """
         check_is_fitted(self)
-        saving.save(self, folder, more)
+        SavedClassifier(
+            self.get_params(deep=False), self.model_, self.calibration_, self.features_, self.schema_, self.trained_on_
+        ).write(folder, more)
 
     @classmethod
     def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> Self:
-        """Read a model that `save` wrote, running no code from it; `net` and `method` where they were your own."""
-        return saving.load(cls, folder, net, method)
+        """Read a model that `save` wrote, without running code from it.
+
+        Parameters
+        ----------
+        folder : path
+        net, method : callable, Method, optional
+            Needed if the network or method is user-defined.
+        """
+        saved = SavedClassifier.read(folder, cls._get_param_names(), net, method)
+        classifier = cls(**saved.parameters)
+        place = find_device("cpu" if classifier.device == "cpu" else "auto")  # a model from a GPU also runs without one
+        classifier._set_fitted(replace(saved, model=saved.model.to(place)))
+        classifier.fit_record_ = None
+        return classifier
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

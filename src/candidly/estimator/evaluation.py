@@ -1,4 +1,4 @@
-"""How good a fitted classifier is where true labels are known: accuracy, prediction sets, what abstaining gains.
+"""Compare a fitted classifier with true labels: accuracy, prediction sets, and errors by confidence.
 
 ``evaluate`` measures and ``draw`` plots; ``candidly evaluate`` does both for a table.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LEVELS", "Evaluation", "SetCurve", "draw", "evaluate"]
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
-_SHARES = (0.5, 0.8, 1.0)  # of the rows, of which the summary gives the errors
+_SHARES = (0.5, 0.8, 1.0)  # fractions of the rows for which the summary prints the error rate
 _MOST_POINTS = 200  # of a risk-coverage curve
 _STYLES = {"split": "--", "cv+": "-", "averaged": ":"}
 _COLOURS = {"lac": "tab:blue", "aps": "tab:orange"}
@@ -33,7 +33,7 @@ _COLOURS = {"lac": "tab:blue", "aps": "tab:orange"}
 
 @dataclass(frozen=True)
 class SetCurve:
-    """Prediction sets at several levels: the share that holds the true label, and their mean size."""
+    """Prediction sets at several levels: the fraction that contains the true label, and the mean size."""
 
     kind: str
     score: str
@@ -43,16 +43,16 @@ class SetCurve:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` found.
+    """The result of `evaluate`.
 
     Attributes
     ----------
     rows, classes : int
-        How many rows have a true label, and how many classes the classifier knows.
+        Number of rows with a true label, and number of classes of the classifier.
     unknown : int
-        Rows whose true label is none of these classes: they are never predicted rightly, nor covered.
+        Rows whose true label is not one of these classes: they always count as errors and are never covered.
     accuracy : float
-        Share of rows whose most probable class is the true one.
+        Fraction of rows whose most probable class is the true one.
     candidate, smooth : str, bool
         As in `candidly.PartialLabelClassifier.predict_p`.
     alphas : tuple of float
@@ -60,12 +60,12 @@ class Evaluation:
     sets : tuple of SetCurve
         Prediction sets of each kind and score at these levels.
     coverage, risk : tuple of float
-        The risk-coverage curve: the share of rows that is accepted, the most confident first, and the share of errors
-        among them; at 200 points or fewer.
+        The risk-coverage curve at up to 200 points: the fraction of rows that is accepted, the most confident first,
+        and their error rate.
     area : float
-        The area under it (AURC).
+        The area under the risk-coverage curve (AURC).
     estimated_coverage, estimated_risk : tuple of float
-        The same curve as `fit` estimated it, from candidates alone.
+        The same curve as estimated by `fit`, from candidates alone.
     """
 
     rows: int
@@ -87,13 +87,13 @@ class Evaluation:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        unknown = f", {self.unknown} with a label that is no class of the model" if self.unknown else ""
+        unknown = f", {self.unknown} with a label that is not a class of the model" if self.unknown else ""
         shares = [next(i for i, share in enumerate(self.coverage) if share >= least) for least in _SHARES]
-        errors = ", ".join(f"{self.risk[i]:.1%} of the surest {self.coverage[i]:.0%}" for i in shares)
+        errors = ", ".join(f"{self.risk[i]:.1%} of the most confident {self.coverage[i]:.0%}" for i in shares)
         lines = [
             f"{self.rows} rows{unknown}, {self.classes} classes, accuracy {self.accuracy:.1%}",
-            f"errors: {errors} (area under the curve {self.area:.4f})",
-            f"sets that hold the true label, and classes per set, by alpha (candidate {self.candidate}):",
+            f"errors: {errors} (area under the risk-coverage curve {self.area:.4f})",
+            f"prediction sets that contain the true label, and classes per set, by alpha (candidate {self.candidate}):",
             " ".join(["", *[f"{'':12}", *(f"{alpha:>13g}" for alpha in self.alphas)]]),
         ]
         for one in self.sets:
@@ -120,7 +120,7 @@ def evaluate(
     X : array or table
         Rows that it was not trained on.
     y : sequence
-        The true label of each row, by name; None or NaN where it is not known, and the row then counts for nothing.
+        The true label of each row, by name. Rows with None or NaN are ignored.
     alphas : sequence of float
         Levels of the prediction sets.
     candidate, smooth
@@ -137,12 +137,12 @@ def evaluate(
     """
     levels = read_levels(alphas)
     rules = [Rule(kind, score, candidate, smooth) for kind in KINDS for score in SCORES]
-    p_values = estimator._p_values(X, rules)
-    labels, known = targets.number(y, estimator.classes_.tolist(), len(p_values[0]))
+    p, p_values = estimator.predict_all(X, rules)
+    labels, known = targets.number(y, estimator.classes_.tolist(), len(p))
     if not known.any():
-        raise ValueError(f"none of {len(known)} rows has a true label; give some")
+        raise ValueError(f"none of {len(known)} rows has a true label; at least one is needed")
     true = torch.from_numpy(labels[known])
-    top, best = torch.from_numpy(estimator.predict_proba(X)[known]).max(-1)
+    top, best = torch.from_numpy(p[known]).max(-1)
     wrong = (best != true).double()
     _, coverage, risk = metrics.risk_coverage(top, wrong)
     points = torch.linspace(0, len(true) - 1, min(len(true), _MOST_POINTS)).round().long()
@@ -169,7 +169,7 @@ def evaluate(
 
 
 def draw(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
-    """Plot coverage against size of the prediction sets, and errors against the share of rows that is accepted.
+    """Plot coverage against size of the prediction sets, and error rate against the fraction of accepted rows.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def draw(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ValueError
-        If the ending is another one.
+        If the file has another suffix.
     ModuleNotFoundError
         If matplotlib is not installed.
 
@@ -207,10 +207,10 @@ def _figure(evaluation: Evaluation) -> "Figure":
     for one in evaluation.sets:
         style, colour, label = _STYLES[one.kind], _COLOURS[one.score], f"{one.kind} {one.score}"
         left.plot(one.size, one.coverage, style, color=colour, marker=".", label=label)
-    _finish(left, "Prediction sets", "classes per set", "share of sets that hold the true label")
-    right.plot(evaluation.coverage, evaluation.risk, color="black", label="by true labels")
-    right.plot(evaluation.estimated_coverage, evaluation.estimated_risk, "--", color="0.5", label="as fit estimated it")
-    _finish(right, "Abstaining", "share of rows that is accepted", "share of errors among them")
+    _finish(left, "Prediction sets", "classes per set", "fraction of sets with the true label")
+    right.plot(evaluation.coverage, evaluation.risk, color="black", label="measured with true labels")
+    right.plot(evaluation.estimated_coverage, evaluation.estimated_risk, "--", color="0.5", label="estimated by fit")
+    _finish(right, "Abstaining", "fraction of rows accepted", "error rate among them")
     right.set(xlim=(0, 1), ylim=(0, None))
     return figure
 

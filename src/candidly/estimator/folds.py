@@ -1,4 +1,4 @@
-"""Which rows train which network, and which are held out: folds over rows that differ, whatever order they come in."""
+"""Folds: which rows each network is trained on and which are held out, independent of the order of rows."""
 
 import warnings
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST_COPIES = 10  # times the number of rows; more copies than that would only cost time
+_MOST_COPIES = 10  # total copies per row, at most; more would only cost time
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Training rows in an order that their content decides, and the fold in which each is held out.
+    """Training rows, sorted by content, and the fold in which each is held out.
 
     Attributes
     ----------
     index : ndarray of int, shape (N,)
-        Which of the user's rows each training row is; one may come several times, or not at all.
+        The user's row behind each training row; a row may occur several times, or not at all.
     fold : ndarray of int, shape (N,)
-        The fold in which a training row is held out; -1 if it always trains.
+        The fold in which a training row is held out; -1 if it is never held out.
     row_fold : ndarray of int, shape (n,)
-        The same for each of the user's rows; 0 if neither it nor its like trains.
+        The same for each of the user's rows; 0 if neither the row nor one with equal features is a training row.
     folds : int
-        How many folds there are.
+        Number of folds.
     """
 
     index: NDArray[np.intp]
@@ -36,11 +36,11 @@ class Plan:
         return np.flatnonzero(self.fold != fold)
 
     def held_out(self, fold: int) -> NDArray[np.intp]:
-        """Return the rows that the fold's networks do not see."""
+        """Return the rows that are held out from a fold's networks."""
         return np.flatnonzero(self.fold == fold)
 
     def tested(self) -> NDArray[np.intp]:
-        """Return which of the user's rows are held out in some fold, each once, in the order of training rows."""
+        """Return the user's rows that are held out in some fold, each once, in the order of training rows."""
         rows = self.index[self.fold >= 0]
         first = np.unique(rows, return_index=True)[1]
         return rows[np.sort(first)]
@@ -54,7 +54,7 @@ def make_plan(
     fraction: float,
     rng: np.random.Generator,
 ) -> Plan:
-    """Put the rows into folds, those with equal features into the same one.
+    """Assign rows to folds; rows with equal features are in the same fold.
 
     Parameters
     ----------
@@ -63,13 +63,14 @@ def make_plan(
     S : ndarray of bool, shape (n, C)
         Candidates.
     copies : ndarray of int, shape (n,)
-        How many times each row trains.
+        Number of copies of each row to train on.
     folds : int
-        With 2 or more every row is held out in one of them; fewer, with a warning, where fewer rows differ.
+        Number of folds. With 2 or more, every row is held out in one fold. There are fewer, with a warning, if fewer
+        rows differ.
     fraction : float
-        With one fold, the share of rows that is held out.
+        With one fold, the fraction of rows that is held out.
     rng : numpy.random.Generator
-        Decides which.
+        Determines the assignment.
 
     Examples
     --------
@@ -89,41 +90,43 @@ def make_plan(
         held = round(fraction * len(items))
         if fraction and not 0 < held < len(items):
             raise ValueError(
-                f"validation_fraction is {fraction}, which holds out {held} of {len(items)} rows that differ; it must "
-                "leave some on either side"
+                f"validation_fraction is {fraction}, which holds out {held} of {len(items)} different rows; choose it "
+                "such that there are rows to train on and held-out rows"
             )
         fold = np.where(place < held, 0, -1)
     for k in range(folds):
         trained = int((fold[group] != k).sum())
         if trained < 2:
-            raise ValueError(f"a network would train on {trained} of {len(index)} rows, the others held out; add some")
+            raise ValueError(
+                f"a network would be trained on {trained} of {len(index)} rows, the others are held out; add rows"
+            )
     near = np.searchsorted(items, item).clip(max=len(items) - 1)
     return Plan(index, fold[group], np.where(items[near] == item, fold[near], 0), folds)
 
 
 def _deal(place: NDArray[np.intp], folds: int, rows: int) -> tuple[NDArray[np.intp], int]:
-    """Return the fold of each item, given its place in a random order, and how many folds there are."""
+    """Return the fold of each item, given its place in a random order, and the number of folds."""
     if len(place) < 2:
         raise ValueError(f"all {rows} rows have the same features, so none can be held out; add rows that differ")
     if len(place) < folds:
-        message = f"folds is {folds} but only {len(place)} rows differ; there will be {len(place)} folds"
+        message = f"folds is {folds} but only {len(place)} rows differ; using {len(place)} folds"
         warnings.warn(message, stacklevel=4)
     return place % min(folds, len(place)), min(folds, len(place))
 
 
 def _content(X: NDArray[Any], *more: NDArray[np.uint8]) -> NDArray[np.bytes_]:
-    """Return each row's bytes, by which rows can be sorted."""
-    plain = X + 0.0 if X.dtype.kind == "f" else X  # there are two zeros
+    """Return the bytes of each row, to sort rows by."""
+    plain = X + 0.0 if X.dtype.kind == "f" else X  # makes -0.0 and 0.0 the same bytes
     whole = np.concatenate([np.ascontiguousarray(plain).reshape(len(X), -1).view(np.uint8), *more], 1)
     return whole.view(f"S{whole.shape[1]}")[:, 0]
 
 
 def count_copies(sample_weight: Any, n: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Say how many times each of n rows trains, given its weight.
+    """Return the number of copies of each of n rows to train on, given the rows' weights.
 
-    Whole numbers are taken at their word, so that a weight of 2 is the row twice and 0 is no row. Others, and whole
-    ones that add up to more than ten times the rows, are divided by their mean and rounded by chance, so that a row's
-    expected number of copies is in proportion to its weight.
+    Integers are used as they are: a weight of 2 repeats the row, 0 leaves it out. Other weights, and integers whose sum
+    is more than ten times the number of rows, are divided by their mean and rounded at random, such that a row's
+    expected number of copies is proportional to its weight.
 
     Examples
     --------
@@ -136,15 +139,15 @@ def count_copies(sample_weight: Any, n: int, rng: np.random.Generator) -> NDArra
         return np.ones(n, np.intp)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}, but there are {n} rows; give one number per row")
+        raise ValueError(f"sample_weight has shape {weight.shape}, but there are {n} rows; pass one number per row")
     wrong = ~(np.isfinite(weight) & (weight >= 0))
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"sample_weight is {weight[row]} in row {row}; give finite numbers of at least 0")
+        raise ValueError(f"sample_weight is {weight[row]} in row {row}; weights must be finite and not negative")
     copies = np.floor(weight)
     if (copies < weight).any() or copies.sum() > _MOST_COPIES * n:
         copies = np.floor(weight / weight.mean() + rng.random(n))
     if np.count_nonzero(copies) < 2:
         found = np.count_nonzero(copies)
-        raise ValueError(f"sample_weight is zero for all rows but {found}; give weight to two or more")
+        raise ValueError(f"sample_weight is zero for all rows but {found}; at least two rows need a positive weight")
     return copies.astype(np.intp)

@@ -1,10 +1,11 @@
-"""Estimators on disk: what `candidly.estimator.classifier.PartialLabelClassifier` adds to a model's folder."""
+"""Read and write the folder of a `candidly.PartialLabelClassifier`."""
 
+import csv
 import hashlib
 import math
 import platform
-import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,70 +13,113 @@ import numpy as np
 import sklearn
 import torch
 
-from candidly import __version__
+from candidly import __version__, store
 from candidly.candidates import Candidates
 from candidly.cleaning import KINDS, Cleaner
 from candidly.conformal.calibration import Calibration
 from candidly.engine.description import describe
-from candidly.engine.device import find_device
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
+from candidly.messages import warn
 from candidly.methods import METHODS, Method
 from candidly.store import states
+from candidly.store.validation import require
 from candidly.tables.features import Features
+from candidly.tables.schema import Schema
 
 _SIMPLE = (str, int, float, bool, type(None))
 
 
-def save(estimator: Any, folder: str | Path, more: Mapping[str, bytes]) -> None:
-    """Write a fitted estimator: `model.safetensors`, `model.json` and further files by name."""
-    for name in estimator.model_.problem.classes:
-        if not isinstance(name, _SIMPLE):
-            raise ValueError(f"class {name!r} is a {type(name).__name__}; models keep names that are texts or numbers")
-    tensors, facts = estimator.model_.parts()
-    facts["estimator"] = {
-        "parameters": {name: _plain(value) for name, value in estimator.get_params(deep=False).items()},
-        "features": estimator.features_.to_json(),
-        "trained_on": estimator.trained_on_,
-        "versions": {
-            "candidly": __version__,
-            "torch": str(torch.__version__),
-            "numpy": np.__version__,
-            "scikit-learn": sklearn.__version__,
-            "python": platform.python_version(),
-        },
-    }
-    states.write_folder(folder, tensors | estimator.calibration_.tensors(), facts, stem="model", more=more)
+@dataclass(frozen=True, eq=False)
+class SavedClassifier:
+    """What the folder of a classifier holds.
 
+    Attributes
+    ----------
+    parameters : dict
+        Constructor arguments.
+    model : Model
+        The networks.
+    calibration : Calibration
+        Scores of the held-out rows.
+    features : Features
+        How the columns of X are encoded.
+    schema : Schema or None
+        The columns of the table that the classifier was trained on.
+    trained_on : str or None
+        `fingerprint` of the training rows.
+    """
 
-def load(kind: type, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> Any:
-    """Read what `save` wrote."""
-    tensors, facts = states.read(folder, stem="model")
-    known = facts.get("estimator")
-    if not isinstance(known, dict):
-        raise ValueError(f"{folder} holds no estimator; if a Model was saved there, use candidly.Model.load")
-    ours = {name: value for name, value in tensors.items() if name.startswith("calibration.")}
-    theirs = {name: value for name, value in tensors.items() if name not in ours}
-    model = Model.of_parts(theirs, facts, net=net, method=method)
-    features, calibration = Features.from_json(known.get("features")), Calibration.of_tensors(ours)
-    if features.width != math.prod(model.problem.X.shape[1:]):
-        raise ValueError(f"{folder} has features that do not fit its network; restore a copy or save the model again")
-    if model.problem.runs % len(calibration.counts):
-        raise ValueError(f"{folder} has scores that do not fit its networks; restore a copy or save the model again")
-    given = {name: value for name, value in (("net", net), ("method", method)) if value is not None}
-    estimator = kind(**(_parameters(kind, known.get("parameters")) | given))
-    place = find_device("cpu" if estimator.device == "cpu" else "auto")  # a model from a GPU also works without one
-    estimator.model_, estimator.calibration_ = model.to(place), calibration
-    estimator.classes_ = as_array(model.problem.classes)
-    estimator.history_ = dict(model.history)
-    estimator.n_iter_ = len(estimator.history_["loss"])
-    estimator.trained_on_ = known.get("trained_on")
-    estimator._note_features(features)
-    return estimator
+    parameters: Mapping[str, Any]
+    model: Model
+    calibration: Calibration
+    features: Features
+    schema: Schema | None
+    trained_on: str | None
+
+    def write(self, folder: str | Path, more: Mapping[str, bytes]) -> None:
+        """Write `model.safetensors`, `model.json` and further files, given by name."""
+        for name in self.model.problem.classes:
+            if not isinstance(name, _SIMPLE):
+                kind = type(name).__name__
+                raise ValueError(f"class {name!r} is a {kind}; only names that are text or numbers can be saved")
+        tensors, facts = self.model.parts()
+        facts["estimator"] = {
+            "parameters": {name: _to_json(value) for name, value in self.parameters.items()},
+            "features": self.features.to_json(),
+            "schema": None if self.schema is None else self.schema.to_json(),
+            "trained_on": self.trained_on,
+            "versions": {
+                "candidly": __version__,
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+                "scikit-learn": sklearn.__version__,
+                "python": platform.python_version(),
+            },
+        }
+        states.write_folder(folder, tensors | self.calibration.tensors(), facts, stem="model", more=more)
+
+    @classmethod
+    def read(
+        cls,
+        folder: str | Path,
+        known: Collection[str],
+        net: Factory | None = None,
+        method: Method | None = None,
+    ) -> "SavedClassifier":
+        """Read what `write` wrote, and validate it.
+
+        Parameters
+        ----------
+        folder : path
+        known : collection of str
+            Names of the constructor's arguments.
+        net, method
+            As in `candidly.Model.load`.
+        """
+        tensors, facts = states.read(folder, stem="model")
+        own = facts.get("estimator")
+        if not isinstance(own, dict):
+            raise ValueError(f"{folder} holds no classifier; if it holds a Model, use candidly.Model.load")
+        scores = {name: value for name, value in tensors.items() if name.startswith("calibration.")}
+        others = {name: value for name, value in tensors.items() if name not in scores}
+        model = Model.of_parts(others, facts, net=net, method=method)
+        features, calibration = Features.from_json(own.get("features")), Calibration.of_tensors(scores)
+        if features.width != math.prod(model.problem.X.shape[1:]):
+            raise ValueError(f"{folder}: the features do not fit the network; restore a copy or save the model again")
+        if model.problem.runs % len(calibration.counts):
+            raise ValueError(f"{folder}: the scores do not fit the networks; restore a copy or save the model again")
+        given = {name: value for name, value in (("net", net), ("method", method)) if value is not None}
+        parameters = _parameters(own.get("parameters"), known) | given
+        if "schema" not in own:
+            schema = _read_schema_0_1(Path(folder))
+        else:
+            schema = None if own["schema"] is None else Schema.from_json(own["schema"])
+        return cls(parameters, model, calibration, features, schema, own.get("trained_on"))
 
 
 def fingerprint(X: np.ndarray[Any, Any], S: Candidates) -> str:
-    """Hash the rows an estimator was trained on: 16 hexadecimal digits."""
+    """Return a hash of the training rows: 16 hexadecimal digits."""
     digest = hashlib.sha256(f"{X.dtype}{X.shape}{S.matrix.shape}".encode())
     digest.update(np.ascontiguousarray(X).data)
     digest.update(np.packbits(S.matrix).data)
@@ -83,17 +127,34 @@ def fingerprint(X: np.ndarray[Any, Any], S: Candidates) -> str:
 
 
 def as_array(names: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    """Return class names as an array, of objects only where they are of several types or of none that arrays have."""
+    """Return class names as an array: of text or numbers if all names have that type, else of objects."""
     plain = len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float)
-    if plain and not any(isinstance(name, str) and name.endswith("\0") for name in names):  # which arrays of text drop
+    if plain and not any(isinstance(name, str) and name.endswith("\0") for name in names):  # NumPy would drop the \0
         return np.array(names)
     array = np.empty(len(names), dtype=object)
     array[:] = names
     return array
 
 
-def _plain(value: Any) -> Any:
-    """Return a parameter in JSON types; None for what cannot be written, such as a function."""
+def _read_schema_0_1(folder: Path) -> Schema | None:
+    """Read the schema of a model that version 0.1 wrote: as settings in `findings.json`, if the file exists."""
+    path = folder / "findings.json"
+    if not path.is_file():
+        return None
+    settings = store.read_json(path).get("settings", {})
+    try:
+        require(isinstance(settings, dict), "settings", settings)
+        columns = {role: settings.get(f"{role} column") for role in ("candidates", "id", "labels")}
+        dropped = settings.get("dropped columns") or ""
+        require(isinstance(dropped, str), "dropped columns", dropped)
+        drop = next(csv.reader([dropped]), [])
+        return Schema.from_json(columns | {"drop": drop, "separator": "|", "delimiter": None})
+    except (csv.Error, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}; restore a copy or train the model again") from None
+
+
+def _to_json(value: Any) -> Any:
+    """Return an argument in JSON types; None where that is impossible, as for a function."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, _SIMPLE):
@@ -102,22 +163,21 @@ def _plain(value: Any) -> Any:
         settings: list[Any] = list(vars(value).values())
         if type(value) in {*METHODS.values(), *KINDS.values()} and all(isinstance(one, _SIMPLE) for one in settings):
             return describe(value)
-        warnings.warn(f"{type(value).__name__} is not saved; to train a loaded model again, set it anew", stacklevel=6)
+        warn(f"{type(value).__name__} is not saved; to train the loaded model again, pass it with set_params")
     if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     return None
 
 
-def _parameters(kind: type, saved: Any) -> dict[str, Any]:
-    """Return the constructor's arguments; methods and cleaners are made anew from their settings."""
-    names = kind._get_param_names()  # type: ignore[attr-defined]
-    if not isinstance(saved, dict) or not saved.keys() <= set(names):
+def _parameters(saved: Any, known: Collection[str]) -> dict[str, Any]:
+    """Return the constructor arguments, with methods and cleaners made from their settings."""
+    if not isinstance(saved, dict) or not saved.keys() <= set(known):
         raise ValueError("the model's parameters are those of another version of candidly; save it again")
-    return {name: _made(value) if isinstance(value, Mapping) else value for name, value in saved.items()}
+    return {name: _from_settings(value) if isinstance(value, Mapping) else value for name, value in saved.items()}
 
 
-def _made(settings: Mapping[str, Any]) -> Any:
-    """Make a method or cleaner from its description; None where it is one of the user's own."""
+def _from_settings(settings: Mapping[str, Any]) -> Any:
+    """Return the method or cleaner with these settings; None for a user-defined one."""
     arguments = dict(settings)
     kind = {**METHODS, **KINDS}.get(arguments.pop("name", ""))
     try:

@@ -1,4 +1,4 @@
-"""One file per paper. `METHODS` maps the name used in commands and tables to the class."""
+"""Partial-label learning methods, one file per paper. `METHODS` maps names in commands and tables to classes."""
 
 from candidly.engine import Batch, Method, Model, OneNetwork, Sweep
 from candidly.engine.saved import KNOWN_METHODS
@@ -24,7 +24,7 @@ KNOWN_METHODS.update(METHODS, supervised=Supervised)  # so that saved models fin
 
 
 def find_method(method: Method | str) -> Method:
-    """Return a method by its name, with its default hyper-parameters; a method itself as it is."""
+    """Return a method by its name, with default hyper-parameters; an instance is returned as it is."""
     if isinstance(method, Method):
         return method
     if not isinstance(method, str) or method not in METHODS:

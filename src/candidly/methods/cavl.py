@@ -7,15 +7,15 @@ The class activation value of a logit is
 
     (1)  v_j = z_j · |1 − z_j|
 
-A row first trains with uniform weights on its candidates. After each step a fresh training-mode pass without gradient
+A row first trains with uniform weights on its candidates. After each step another training-mode pass without gradient
 chooses the row's target for its next visit:
 
     (2)  q_i ← one-hot at argmax_{j∈S_i} v_ij
 
-Deviations. Non-candidates are masked with −inf; multiplying by S, as public code does, picks a non-candidate when all
-candidates' values are negative. A row that fills up an epoch's last batch is visited twice in that epoch and sees its
-target one epoch early. The published experiments took the target from the current pass, after one more uniform epoch,
-and never stepped their schedule after the first epoch.
+Deviations. Non-candidates are masked with −inf; multiplying by S, as public code does, picks a non-candidate if all
+candidates have negative values. A row that is repeated in an epoch's last batch is visited twice in that epoch and uses
+its target one epoch early. The published experiments took the target from the current pass, after one more uniform
+epoch, and did not advance their schedule after the first epoch.
 """
 
 from collections.abc import Hashable
@@ -38,7 +38,7 @@ class Cavl(OneNetwork):
     """
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
-        """Start with equal weights, or the user's, which every row's first visit uses."""
+        """Start with the problem's initial weights, which every row's first visit uses."""
         self.net = build_net()
         self.q = problem.initial_weights
 

@@ -3,7 +3,7 @@
 L. Feng, J. Lv, B. Han, M. Xu, G. Niu, X. Geng, B. An, M. Sugiyama, *Provably Consistent Partial-Label Learning*,
 NeurIPS 2020, section 4.
 
-It maximises the probability of the candidate set and keeps no weights:
+It maximises the probability of the candidate set and has no label weights:
 
     (1)  −log Σ_{j∈S_i} p_ij  =  logsumexp(z_i) − logsumexp(z_i restricted to S_i)
 

@@ -71,7 +71,7 @@ class Crosel(Method):
         self.problem = problem
         self.nets = build_net(copies=NETWORKS)
         self.bank = new(runs, n, NETWORKS, classes)  # (R, N, 2, C): log-softmax after the last epoch
-        self.labels = new(runs, n, NETWORKS, EPOCHS_REMEMBERED, dtype=torch.int64) - 1  # (R, N, 2, 3): argmax; -1: none
+        self.labels = new(runs, n, NETWORKS, EPOCHS_REMEMBERED, dtype=torch.int64) - 1  # (R, N, 2, 3): argmax
         self.maxima = new(runs, n, NETWORKS, EPOCHS_REMEMBERED)  # (R, N, 2, 3): maximum of the softmax
         self.pool = new(runs, n, NETWORKS, dtype=torch.int64)  # (R, N, 2): rows to train on, the selected ones first
         self.count = new(runs, NETWORKS, dtype=torch.int64)  # (R, 2): how many of the pool are selected

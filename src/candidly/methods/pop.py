@@ -10,12 +10,12 @@ at the end of every 5th epoch from the 20th on:
     (2)  q_i ← norm over the support of f_i
     (3)  θ ← θ + e_s while θ < e_end, when fewer than 1e-4 · n · C labels were removed
 
-A removed label stays removed. The largest f_ij of a row is never removed, so no row empties.
+A removed label is never restored. The largest f_ij of a row is never removed, so no row becomes empty.
 
 Deviations: θ starts at 0.001 and grows by 0.001 up to 0.04 (the values of the conformal-cleaning paper); public code
-multiplies θ by 1.001 instead, which `growth="factor"` does. The windows of 5 epochs do not overlap, so their sum is
-kept rather than the 5 epochs themselves. Labels that a cleaner withholds have weight 0 in f: withheld for a whole
-window, they are purged for good, whatever the cleaner's rule.
+multiplies θ by 1.001 instead, as `growth="factor"` does. The windows of 5 epochs do not overlap, so their sum is stored
+instead of the 5 epochs. A candidate that a cleaner removes has weight 0 in f: if it is removed for a whole window, it
+is purged for good, even if the cleaner's rule is revocable.
 """
 
 from collections.abc import Hashable
@@ -38,8 +38,12 @@ class Pop(OneNetwork):
         First epoch that may end with a purge.
     every : int
         Epochs between purges, and epochs averaged for one.
-    theta, step_size, theta_end : float
-        The threshold e_0 a label's relative weight must reach, its growth e_s, and its bound e_end.
+    theta : float
+        Initial threshold e_0 that a label's relative weight must reach.
+    step_size : float
+        Growth e_s of the threshold.
+    theta_end : float
+        Upper bound e_end of the threshold.
     growth : {"sum", "factor"}
         Whether θ grows by `step_size` or by the factor ``1 + step_size``.
 
@@ -58,10 +62,10 @@ class Pop(OneNetwork):
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.growth not in ("sum", "factor"):
-            raise ValueError(f"every is {self.every} and growth {self.growth!r}; use 1 or more and 'sum' or 'factor'")
+            raise ValueError(f"every is {self.every} and growth {self.growth!r}; use at least 1 and 'sum' or 'factor'")
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
-        """Start with equal weights on the whole support, or the user's."""
+        """Start with the whole support and the problem's initial weights."""
         self.net = build_net()
         self.support = problem.sets.clone()
         self.q = problem.initial_weights

@@ -33,7 +33,7 @@ class Proden(OneNetwork):
     """
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
-        """Start with equal weights on the candidates, or the user's."""
+        """Start with the problem's initial weights: equal on the candidates by default."""
         self.net = build_net()
         self.q = problem.initial_weights
 

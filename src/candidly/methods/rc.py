@@ -7,7 +7,7 @@ The importance weights of the risk-consistent estimator are the label weights q.
 
     (1)  CE(q_i, p_i)
 
-and then re-estimates the weights with the updated network, in a fresh training-mode pass without gradient:
+and then re-estimates the weights with the updated network, in another training-mode pass without gradient:
 
     (2)  q_i ← norm_{S_i}(p_i)
 
@@ -33,7 +33,7 @@ class Rc(OneNetwork):
     """
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
-        """Start with equal weights on the candidates, or the user's."""
+        """Start with the problem's initial weights: equal on the candidates by default."""
         self.net = build_net()
         self.q = problem.initial_weights
 

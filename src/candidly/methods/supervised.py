@@ -1,7 +1,7 @@
-"""Supervised: plain regression onto the labels, the network behind instance-dependent candidate sets.
+"""Supervised: plain regression onto the labels, for generating instance-dependent candidate sets.
 
 The loss is the mean squared error between the softmax and the label weights, over rows and classes; the weights are
-uniform on the candidates, hence one-hot where a row has a single candidate, its true label.
+uniform on the candidates, so they are one-hot if a row's only candidate is its true label.
 
 N. Xu, C. Qiao, X. Geng, M. Zhang, *Instance-Dependent Partial Label Learning*, NeurIPS 2021, generate candidate sets
 from such a network; see `candidly.corrupt`.

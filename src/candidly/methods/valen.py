@@ -54,8 +54,12 @@ class Valen(OneNetwork):
         Epochs of PRODEN before the graph is built.
     k : int
         Neighbours per row.
-    beta, gamma, theta : float
-        Weights of L_a, L_d and L_o in (5).
+    beta : float
+        Weight of L_a in (5).
+    gamma : float
+        Weight of L_d in (5).
+    theta : float
+        Weight of L_o in (5).
     c : float
         Weight of the sample t in (6).
     c_x : float
@@ -87,9 +91,8 @@ class Valen(OneNetwork):
         self.decoder = build_net("decoder", inputs=problem.num_classes, outputs=problem.X[0].numel())
         self.o = problem.initial_weights  # (R, N, C)
         self.d = problem.initial_weights  # (R, N, C)
-        self.graph = torch.full(
-            (problem.runs, len(problem.X), self.k), -1, device=self.o.device
-        )  # neighbours; -1: none
+        shape = (problem.runs, len(problem.X), self.k)
+        self.graph = torch.full(shape, -1, device=self.o.device)  # (R, N, k): neighbours, -1 before there are any
         terms = [self.c_x, SET_WEIGHT, 1.0, self.beta, self.gamma, self.theta]
         self.factors = self.o.new_tensor([terms] * problem.runs)  # (R, 6): weights of the terms in (5)
         self.noise = problem.num_classes * sampling.NOISE_PER_GAMMA

@@ -1,6 +1,6 @@
-"""Charts as SVG, written from numbers: pure functions from facts to text.
+"""Draw charts as SVG: pure functions from facts to text.
 
-Colours and fonts are the page's: elements carry classes, never colours. Every text is escaped here.
+The page's style sheet sets colours and fonts: elements have classes, never colours. All texts are escaped here.
 """
 
 import math
@@ -14,9 +14,9 @@ from candidly.report.facts import Bin, Curve
 from candidly.report.texts import percent, rounded, whole
 
 LEVELS = 5  # shades of a heat map
-_MOST_GROUPS = 24  # of bars
-_SMALLEST, _LARGEST = 1e-100, 1e100  # of what a scale can tell apart and hold
-_LETTER = 6.7  # pixels, the widest that common fonts need for a letter at the size of labels
+_MOST_GROUPS = 24  # groups of bars
+_SMALLEST, _LARGEST = 1e-100, 1e100  # smallest difference and largest value that a scale can show
+_LETTER = 6.7  # pixels that a letter of a label takes in the widest common font
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Return the place of a value."""
+        """Return the pixel of a value."""
         return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True)
 class Point:
-    """What is estimated at a level, in percent, and what was counted where that is known."""
+    """An estimate at a level, in percent, and the true value where it is known."""
 
     alpha: float
     value: float
@@ -45,7 +45,7 @@ class Point:
 
 
 def bars(before: Sequence[int], after: Sequence[int]) -> str:
-    """Draw how many rows have 1, 2, … candidates, before and after cleaning."""
+    """Draw the number of rows with 1, 2, … candidates, before and after cleaning."""
     groups = group_sizes(before, after)
     step = min(56.0, max(28.0, 640 / len(groups)))
     left, top, height = 62, 28, 210
@@ -61,14 +61,12 @@ def bars(before: Sequence[int], after: Sequence[int]) -> str:
             marks.append(_element("rect", hint, class_=kind, **size))
         marks.append(_text(middle, y.start + 16, label, "tick", anchor="middle"))
     marks.append(_text((left + right) / 2, y.start + 36, "candidates in a row", "axis", anchor="middle"))
-    words = (
-        f"Single candidates: {whole(before[0])} rows before, {whole(after[0])} after. Sizes go up to {groups[-1][0]}."
-    )
+    words = f"One candidate: {whole(before[0])} rows before, {whole(after[0])} after. Largest size: {groups[-1][0]}."
     return _chart("sizes", right + 14, y.start + 46, "Rows by number of candidates, before and after", words, marks)
 
 
 def group_sizes(before: Sequence[int], after: Sequence[int]) -> list[tuple[str, int, int]]:
-    """Return a label and both counts for each size up to the largest, in ranges where there are many sizes.
+    """Return a label and both counts for each size up to the largest; many sizes are grouped into ranges.
 
     Examples
     --------
@@ -88,7 +86,7 @@ def group_sizes(before: Sequence[int], after: Sequence[int]) -> list[tuple[str, 
 
 
 def curve(name: str, label: str, values: Curve, epochs: int) -> str:
-    """Draw a quantity by epoch: its mean as a line in a band from its lowest to its highest value."""
+    """Draw a quantity by epoch: its mean as a line, in a band from its smallest to its largest value."""
     mean, low, high = (list(map(_drawable, part)) for part in (values["mean"], values["low"], values["high"]))
     known = [value for value in (*mean, *low, *high) if value is not None] or [0.0]
     steps = ticks(min(known), max(known))
@@ -109,7 +107,7 @@ def curve(name: str, label: str, values: Curve, epochs: int) -> str:
 
 
 def describe_curve(values: Curve) -> str:
-    """Say where a curve begins and ends.
+    """Return the first and last value of a curve, as text.
 
     Examples
     --------
@@ -121,9 +119,9 @@ def describe_curve(values: Curve) -> str:
 
 
 def trade_off(name: str, label: str, points: Sequence[Point], used: float | None) -> str:
-    """Draw a share by level: estimates in a band of their intervals, what was counted, and the level that was used.
+    """Draw a fraction by level: estimates in a band of their intervals, true values, and the level that was used.
 
-    Where the name is "lost" a dashed line shows where as much is lost as the level allows.
+    For the name "lost", a dashed line shows what the level allows.
     """
     last, top = max(points[-1].alpha, 0.001), max(max(one.high, one.true or 0.0) for one in points)
     steps = ticks(0, max(top, 100 * last)) if name == "lost" else [0, 20, 40, 60, 80, 100]
@@ -157,21 +155,21 @@ def _estimates(name: str, points: Sequence[Point], x: Scale, y: Scale) -> list[s
         if one.true is not None:
             across, down = x(one.alpha), y(one.true)
             corners = _points([(across, down - 6), (across + 6, down), (across, down + 6), (across - 6, down)])
-            hint = _title(f"α = {rounded(one.alpha)}: {one.true:.1f} %, counted")
+            hint = _title(f"α = {rounded(one.alpha)}: true value {one.true:.1f} %")
             marks.append(_element("polygon", hint, class_="counted", points=corners))
     return marks
 
 
 def heat_map(name: str, label: str, names: Sequence[str], counts: Sequence[Sequence[int]], hints: Sequence[str]) -> str:
-    """Draw a square of counts with the classes on both sides; `hints` has the text of each cell, row by row.
+    """Draw a matrix of counts with classes on both axes; `hints` has the tooltip of each cell, row by row.
 
-    Where the name is "together" the diagonal counts something else, and gets no shade.
+    For the name "together", the diagonal counts something else and has no shade.
     """
     number, most = len(names), _largest(name, counts)
     cell = 34 if number <= 10 else 27 if number <= 16 else 18
     shorts = [cut(text, 20) for text in names]
     space = _LETTER * max(map(width, shorts))
-    left, top = space + 12, 0.71 * space + 16  # columns' labels stand at 45 degrees
+    left, top = space + 12, 0.71 * space + 16  # labels of columns are rotated by 45 degrees
     marks = []
     for i, (text, short) in enumerate(zip(names, shorts, strict=True)):
         middle, full = (i + 0.5) * cell, _title(cut(text, 1000))
@@ -191,7 +189,7 @@ def heat_map(name: str, label: str, names: Sequence[str], counts: Sequence[Seque
 
 
 def shades(name: str, counts: Sequence[Sequence[int]]) -> list[tuple[int, str]]:
-    """Return the shades of a heat map with the counts that each stands for.
+    """Return the shades of a heat map, with the range of counts of each.
 
     Examples
     --------
@@ -205,17 +203,17 @@ def shades(name: str, counts: Sequence[Sequence[int]]) -> list[tuple[int, str]]:
 
 
 def level_of(count: int, most: int) -> int:
-    """Return a count's shade: small counts differ more than large ones, and only 0 has none."""
+    """Return the shade of a count: small counts differ more than large ones, and only 0 has no shade."""
     return next(level for level in range(LEVELS + 1) if count * LEVELS**2 <= most * level**2)
 
 
 def reliability(bins: Sequence[Bin]) -> str:
-    """Draw how often predictions were candidates, and were true, against their confidence, above the bins' counts."""
+    """Draw the fraction of predictions that are candidates, or true, by confidence, above the counts of the bins."""
     x, y = Scale(0, 1, 50, 336), Scale(0, 1, 256, 26)
     most = max((one["count"] for one in bins), default=0) or 1
     depth = Scale(0, most, 384, 314)
     fifths = [i / 5 for i in range(6)]
-    marks = [_text(x.start - 8, y.end - 14, "share", "axis", anchor="end")]
+    marks = [_text(x.start - 8, y.end - 14, "fraction", "axis", anchor="end")]
     marks += _grid(y, fifths, x.start, x.end)
     marks.append(_element("line", class_="diagonal", x1=x(0), y1=y(0), x2=x(1), y2=y(1)))
     for kind, words in (("covering", "are a candidate"), ("accuracy", "are true")):
@@ -231,7 +229,7 @@ def reliability(bins: Sequence[Bin]) -> str:
         marks.append(_text(x(share), depth.start + 16, rounded(share), "tick", anchor="middle"))
     marks.append(_text((x.start + x.end) / 2, depth.start + 34, "confidence", "axis", anchor="middle"))
     words = f"{len(bins)} bins with {whole(sum(one['count'] for one in bins))} rows."
-    return _chart("reliability", 350, depth.start + 44, "Confidence against what came true", words, marks)
+    return _chart("reliability", 350, depth.start + 44, "Reliability by confidence", words, marks)
 
 
 def _reliability_line(bins: Sequence[Bin], kind: str, words: str, x: Scale, y: Scale) -> list[str]:
@@ -249,7 +247,7 @@ def _reliability_line(bins: Sequence[Bin], kind: str, words: str, x: Scale, y: S
 
 
 def ticks(low: float, high: float, *, whole_numbers: bool = False) -> list[float]:
-    """Return about four round values between two bounds; where these are the same, values around them.
+    """Return about four round values between two bounds; if these are equal, values around them.
 
     Examples
     --------
@@ -267,7 +265,7 @@ def ticks(low: float, high: float, *, whole_numbers: bool = False) -> list[float
 
 
 def _tick_labels(values: Sequence[float]) -> list[str]:
-    """Write values with as many decimals as tell them apart."""
+    """Format values with enough decimals to distinguish them."""
     step = values[1] - values[0] if len(values) > 1 else 1
     if step < 1e-5 or max(map(abs, values)) >= 1e7:
         return [rounded(value, 4) for value in values]
@@ -276,7 +274,7 @@ def _tick_labels(values: Sequence[float]) -> list[str]:
 
 
 def _grid(y: Scale, values: Sequence[float], left: float, right: float) -> list[str]:
-    """Draw horizontal lines at these values, and the values beside them."""
+    """Draw horizontal lines at these values, with labels."""
     marks = []
     for value, label in zip(values, _tick_labels(values), strict=True):
         marks.append(_element("line", class_="grid", x1=left, y1=y(value), x2=right, y2=y(value)))
@@ -285,12 +283,12 @@ def _grid(y: Scale, values: Sequence[float], left: float, right: float) -> list[
 
 
 def _drawable(value: float | None) -> float | None:
-    """Leave out what would overflow a scale: a loss that diverged."""
+    """Return None for a value that would overflow a scale, such as a diverged loss."""
     return None if value is None or not abs(value) <= _LARGEST else value
 
 
 def _runs(*columns: Sequence[float | None]) -> list[list[tuple[float, ...]]]:
-    """Return the epochs, with the values of all columns, in stretches in which none is missing."""
+    """Return runs of epochs in which no column has a missing value, with the values of all columns."""
     runs: list[list[tuple[float, ...]]] = [[]]
     for epoch, values in enumerate(zip(*columns, strict=True), 1):
         known = [value for value in values if value is not None]
@@ -302,7 +300,7 @@ def _runs(*columns: Sequence[float | None]) -> list[list[tuple[float, ...]]]:
 
 
 def _largest(name: str, counts: Sequence[Sequence[int]]) -> int:
-    """Return the largest count that gets a shade."""
+    """Return the largest count with a shade."""
     return max(
         (value for i, row in enumerate(counts) for j, value in enumerate(row) if name != "together" or i != j),
         default=0,
@@ -314,7 +312,7 @@ def _span(low: int, high: int) -> str:
 
 
 def _short(count: int) -> str:
-    """Write a count in at most four letters.
+    """Format a count in at most four characters.
 
     Examples
     --------
@@ -336,7 +334,7 @@ def _chart(name: str, wide: float, high: float, title: str, words: str, marks: I
 
 
 def _element(tag: str, /, *children: str, **attributes: str | float) -> str:
-    """Write an element; children are SVG already, attributes are escaped."""
+    """Return an SVG element; children are SVG, attributes are escaped."""
     written = "".join(f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items())
     return f"<{tag}{written}>{''.join(children)}</{tag}>"
 

@@ -1,4 +1,4 @@
-"""What cleaning found, as plain facts of bounded size: all that a report shows, in JSON types."""
+"""`ReportFacts`: everything a report shows, in JSON types and of bounded size."""
 
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -19,22 +19,17 @@ from candidly.store.validation import (
     text,
 )
 
-__all__ = [
-    *("HISTORY", "MOST_DOUBTFUL", "MOST_SHOWN", "AuditFacts", "Bin", "Curve", "DoubtFacts", "Doubtful"),
-    *("Findings", "LevelFacts", "PairFacts", "Truth"),
-]
-
 HISTORY = (
     *("loss", "alpha", "threshold", "mean_candidates", "covering_rate", "share_changed", "estimated_lost"),
     *("accuracy", "true_kept"),
 )
-MOST_SHOWN, MOST_DOUBTFUL = 30, 1000
+MOST_SHOWN, MOST_DOUBTFUL = 30, 1000  # classes in the matrices, and rows in the list
 _MOST_LINES, _MOST_BINS, _MOST_CLASSES, _MOST_EPOCHS = 1000, 100, 100_000, 100_000
-_ROUNDING = 1e-9  # by which computed bounds may miss a value that lies on them
+_ROUNDING = 1e-9  # tolerance for a value that lies on computed bounds
 
 
 class Curve(TypedDict):
-    """A quantity by epoch, over the networks that trained together: its mean, smallest and largest value."""
+    """A quantity by epoch: its mean, smallest and largest value over the networks that were trained together."""
 
     mean: list[float | None]
     low: list[float | None]
@@ -42,9 +37,9 @@ class Curve(TypedDict):
 
 
 class Doubtful(TypedDict):
-    """A row that somebody should look at; classes are given by number.
+    """A row to check by hand; classes are given by number.
 
-    `scores` has the estimated probability of each removed label that it was the true one.
+    `scores` has, for each removed candidate, the estimated probability that it was the true label.
     """
 
     row: int
@@ -58,7 +53,7 @@ class Doubtful(TypedDict):
 
 
 class Bin(TypedDict):
-    """The rows whose confidence lies between two bounds: their number, and means over them."""
+    """The rows with a confidence between two bounds: their number, and means over them."""
 
     low: float
     high: float
@@ -69,7 +64,7 @@ class Bin(TypedDict):
 
 
 class Truth(TypedDict):
-    """How well cleaning did on the rows whose label is known; None stands where there was nothing to count."""
+    """Results on the rows with a known true label; None where there is nothing to count."""
 
     rows: int
     accuracy: float | None
@@ -78,7 +73,7 @@ class Truth(TypedDict):
 
 
 class LevelFacts(TypedDict):
-    """What cleaning would do at a level, as `candidly.cleaning.audit.Level` has it; estimates are value, low and high."""
+    """What cleaning does at a level, as in `candidly.cleaning.audit.Level`; estimates are [value, low, high]."""
 
     alpha: float
     lost: list[float] | None
@@ -90,7 +85,7 @@ class LevelFacts(TypedDict):
 
 
 class DoubtFacts(TypedDict):
-    """A class, by number, whose rows cannot be trusted, and how many rows it has, estimated."""
+    """A class, by number, whose predictions are doubtful, and its estimated number of rows."""
 
     number: int
     rows: float
@@ -98,7 +93,7 @@ class DoubtFacts(TypedDict):
 
 
 class PairFacts(TypedDict):
-    """Two classes, by number, that cannot be told apart, and in how many rows, estimated."""
+    """Two classes, by number, that cannot be told apart, and in how many rows (estimated)."""
 
     numbers: list[int]
     rows: float
@@ -106,7 +101,7 @@ class PairFacts(TypedDict):
 
 
 class AuditFacts(TypedDict):
-    """What cleaning costs, estimated: what `candidly.cleaning.audit.Audit.to_json` returns."""
+    """What cleaning costs (estimated), as returned by `candidly.cleaning.Audit.to_json`."""
 
     levels: list[LevelFacts]
     missing: list[float]
@@ -118,45 +113,45 @@ class AuditFacts(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
-    """What cleaning did to a table of ambiguously labelled rows.
+class ReportFacts:
+    """The facts of a report: what cleaning did to a table of ambiguously labelled rows.
 
     Attributes
     ----------
     title : str
-        What was cleaned, such as a file's name.
+        Name of the data, such as a file name.
     version, date, seconds, device : str, str, float, str
-        The version of candidly, when it ran (ISO 8601), for how long, and where.
+        Version of candidly, date of the run (ISO 8601), its duration, and where it ran.
     words, features : list of str
-        What was done, and what happened to which columns, in plain sentences.
+        Sentences on what was done, and on how columns were encoded.
     settings : dict of str to str, int, float, bool or None
     classes : list of str
-        The names of all C classes.
+        Names of all C classes.
     rows, changed : int
-        How many rows there are, and how many lost a candidate.
+        Number of rows, and number of rows from which a candidate was removed.
     before, after : list of int
-        How many rows have 1, 2, …, C candidates, before and after cleaning.
+        Number of rows with 1, 2, …, C candidates, before and after cleaning.
     history : dict of str to Curve
-        By epoch, of what is in `HISTORY`; whatever was not recorded is left out.
+        The quantities in `HISTORY` that were recorded, by epoch.
     shown : list of int
-        At most 30 classes, to which the next two refer.
+        At most 30 classes, the rows and columns of the next two matrices.
     together : list of list of int
-        In how many rows both classes are candidates; on the diagonal, in how many the class is.
+        Number of rows in which both classes are candidates; on the diagonal, in which the class is one.
     removed : list of list of int
-        From how many rows that were predicted to be of the first class the second was removed.
+        Number of rows predicted as the first class from which the second class was removed.
     doubtful : list of Doubtful
         At most 1000 rows, the most doubtful first.
     reliability : list of Bin
     truth : Truth or None
-        None if no true label is known.
+        None if no true labels are known.
     audit : AuditFacts or None
         None if fewer than 100 rows were held out.
 
     Examples
     --------
-    >>> run = {"title": "birds.csv", "version": "0.1.0", "date": "2026-01-31", "seconds": 2.5, "device": "cpu"}
-    >>> findings = Findings(**run, classes=["owl", "wren"], rows=3, changed=1, before=[1, 2], after=[2, 1])
-    >>> Findings.from_json(findings.to_json()) == findings
+    >>> run = {"title": "birds.csv", "version": "0.2.0", "date": "2026-01-31", "seconds": 2.5, "device": "cpu"}
+    >>> facts = ReportFacts(**run, classes=["owl", "wren"], rows=3, changed=1, before=[1, 2], after=[2, 1])
+    >>> ReportFacts.from_json(facts.to_json()) == facts
     True
     """
 
@@ -184,21 +179,21 @@ class Findings:
 
     @property
     def cost(self) -> LevelFacts | None:
-        """What the audit says of the level that was used, if it is one of those that were tried."""
+        """The audit of the level that was used for cleaning, if it is one of the audited levels."""
         levels = [] if self.audit is None else self.audit["levels"]
         return next((one for one in levels if one["alpha"] == self.settings.get("alpha")), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON types, as a copy."""
+        """Return a copy in JSON types."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, facts: Any) -> "Findings":
-        """Read what `to_json` returned, trusting nothing."""
+    def from_json(cls, facts: Any) -> "ReportFacts":
+        """Return the facts that `to_json` wrote; raise ValueError if they are damaged."""
         try:
             _check(facts, [one.name for one in fields(cls)])
         except ValueError as error:
-            raise ValueError(f"the findings are damaged: {error}; clean the table again to get new ones") from None
+            raise ValueError(f"the facts are damaged: {error}; train again to get new ones") from None
         return cls(**facts)
 
 
@@ -235,7 +230,7 @@ def _check_levels(levels: list[LevelFacts]) -> None:
     require(alphas == sorted(set(alphas)), "the order of audit['levels']", alphas)
     for i, one in enumerate(levels):
         require(0 < one["alpha"] < 1, f"audit['levels'][{i}]['alpha']", one["alpha"])
-        for name in ("lost", "removed"):  # there is an estimate, or a reason why there is none
+        for name in ("lost", "removed"):  # either an estimate, or a reason for its absence
             require((one[name] is None) != (one["declined"] is None), f"audit['levels'][{i}][{name!r}]", one[name])
 
 
@@ -301,7 +296,7 @@ def _audit_check(classes: int, rows: int) -> Check:
 
 
 def _check_estimate(value: Any, what: str) -> None:
-    """Check a share with its interval: value, low, high."""
+    """Check a fraction with its interval: value, low, high."""
     list_of(share, 3, 3)(value, what)
     middle, low, high = value
     require(low - _ROUNDING <= middle <= high + _ROUNDING, what, value)

@@ -1,137 +1,147 @@
-"""What an estimator found in its training rows, for the report."""
+"""Summarise a fitted classifier for its report."""
 
 import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from candidly import __version__
+from candidly import __version__, metrics
 from candidly.candidates import Candidates
 from candidly.cleaning.audit import ALPHAS
-from candidly.cleaning.budget import FEW
+from candidly.cleaning.budget import MIN_ROWS
 from candidly.engine.description import describe
-from candidly.estimator import targets
-from candidly.report.facts import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, Findings, Truth
+from candidly.estimator import FitRecord, PartialLabelClassifier, targets
+from candidly.report.facts import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, ReportFacts, Truth
+from candidly.tables.schema import Schema
 
 _BINS = 10
+_LONGEST = 1000  # characters of a setting or id
 _SETTINGS = ("method", "cleaner", "net", "members", "folds", "alpha", "max_epochs", "lr", "batch_size", "weight_decay")
+
+Setting = str | int | float | bool | None
 
 
 def summarise(
-    estimator: Any,
+    classifier: PartialLabelClassifier,
     title: str = "",
     ids: Iterable[Any] | None = None,
     y_true: Sequence[Any] | None = None,
     alphas: Sequence[float] = ALPHAS,
-) -> Findings:
-    """Summarise what a fitted `candidly.PartialLabelClassifier` found in its training rows, for `write`.
+) -> ReportFacts:
+    """Return the facts of a report on a fitted classifier and its training rows, for `write`.
 
     Parameters
     ----------
-    estimator : PartialLabelClassifier
+    classifier : PartialLabelClassifier
         Fitted, not loaded.
     title : str
-        What was cleaned.
+        Name of the data.
     ids : sequence, optional
         Names of the rows.
     y_true : sequence, optional
-        True labels where they are known; None, and whatever is no class, elsewhere.
+        True labels; None, or anything that is not a class, where unknown.
     alphas : sequence of float
-        Levels to audit, beside `alpha`.
+        Levels to audit, besides `alpha`.
     """
-    check_is_fitted(estimator)
-    if not hasattr(estimator, "_original"):
-        raise ValueError("a loaded model has no training rows to report on; candidly report shows what was saved")
-    S, kept = estimator._original, estimator.candidates_
+    check_is_fitted(classifier)
+    record = classifier.fit_record_
+    if record is None:
+        raise ValueError("a loaded model has no training rows to report on; use `candidly report` for the saved report")
+    S, kept = record.candidates, classifier.candidates_
     labels = None if y_true is None else targets.number(y_true, S.classes, len(S))[0]
     ids = None if ids is None else list(ids)
     if ids is not None and len(ids) != len(S):
-        raise ValueError(f"ids has {len(ids)} entries for {len(S)} rows; give one per row")
-    best, _ = targets.number(estimator.transduction_, S.classes, len(S))
-    confidence, predicted = (part.numpy() for part in estimator._log_p.exp().max(1))
+        raise ValueError(f"ids has {len(ids)} entries for {len(S)} rows; pass one per row")
+    best, _ = targets.number(classifier.transduction_, S.classes, len(S))
+    levels = [*alphas, record.parameters["alpha"]]
+    audit: Any = None if classifier.budget_ is None else classifier.audit(y_true, levels).to_json()
     shown = _choose(S)
-    return Findings(
+    return ReportFacts(
         title=title,
         version=__version__,
         date=datetime.date.today().isoformat(),
-        seconds=float(estimator._seconds),
-        device=estimator.model_.problem.X.device.type,
-        words=_words(estimator, S, kept),
-        settings=_settings(estimator),
-        features=estimator.features_.describe(),
+        seconds=float(record.seconds),
+        device=classifier.model_.problem.X.device.type,
+        words=_describe(classifier, record),
+        settings=_settings(record) | _columns(classifier.schema_),
+        features=classifier.features_.describe(),
         classes=_texts(S.classes),
         rows=len(S),
         changed=int((S.sizes != kept.sizes).sum()),
         before=np.bincount(S.sizes, minlength=len(S.classes) + 1)[1:].tolist(),
         after=np.bincount(kept.sizes, minlength=len(S.classes) + 1)[1:].tolist(),
-        history={name: _curve(values) for name, values in estimator.history_.items() if name in HISTORY},
+        history={name: _curve(values) for name, values in classifier.history_.items() if name in HISTORY},
         shown=shown.tolist(),
         together=_together(S, shown),
         removed=_removed(S.matrix & ~kept.matrix, best, shown),
-        doubtful=_doubtful(estimator, S, kept, best, ids, labels),
-        reliability=_reliability(predicted, confidence, S, labels),
-        audit=None if estimator.budget_ is None else _audit(estimator, y_true, alphas),
+        doubtful=_doubtful(classifier, record, best, ids, labels),
+        reliability=_reliability(record, labels),
+        audit=audit,
         truth=None if labels is None else _truth(S, kept, best, labels),
     )
 
 
-def _plain(name: Any) -> Any:
-    return name.item() if isinstance(name, np.generic) else name
-
-
-def _audit(estimator: Any, y_true: Sequence[Any] | None, alphas: Sequence[float]) -> Any:
-    """Audit at these levels and at the estimator's own."""
-    return estimator.audit(y_true, [*alphas, estimator._fitted["alpha"]]).to_json()
-
-
 def _texts(names: Sequence[Any]) -> list[str]:
-    """Return class names as text; names of different types may read alike, and are told apart by their type."""
+    """Return class names as text; names of different types that read alike are written as Python literals."""
     texts = [str(name) for name in names]
     return texts if len(set(texts)) == len(texts) else [repr(name) for name in names]
 
 
-def _words(estimator: Any, S: Candidates, kept: Candidates) -> list[str]:
-    single, removed, removable = int(S.singletons.sum()), int(S.sizes.sum() - kept.sizes.sum()), int(S.sizes.sum())
-    networks, epochs = estimator.model_.problem.runs, len(estimator.history_["loss"])
-    cleaner = estimator.model_.cleaner
-    pruned = " without cleaning" if cleaner is None or cleaner.get("name") == "cleaner" else ""
-    words = [
-        f"{len(S)} rows have {S.mean_size:.2f} candidates each, of {len(S.classes)} classes; {single} have just one.",
-        f"{networks} network{'s' * (networks > 1)} trained together for {epochs} epoch{'s' * (epochs > 1)}{pruned}, by "
-        f"the method {describe(estimator.model_.method)['name']}.",
+def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str]:
+    """Return sentences on what was done."""
+    S, kept, model = record.candidates, classifier.candidates_, classifier.model_
+    networks, epochs, folds = model.problem.runs, classifier.n_iter_, len(classifier.calibration_.counts)
+    cleaner = " and without a cleaner" if model.cleaner["name"] == "cleaner" else ""
+    lines = [
+        f"{len(S)} rows have {S.mean_size:.2f} candidates on average, of {len(S.classes)} classes; "
+        f"{int(S.singletons.sum())} rows have one candidate.",
+        f"{networks} network{'s were' if networks > 1 else ' was'} trained for {epochs} epoch{'s' * (epochs > 1)} with "
+        f"the method {describe(model.method)['name']}{cleaner}.",
     ]
-    held_out = len(estimator._tested)
-    folds = len(estimator.calibration_.counts)
+    held_out = len(record.held_out)
     if folds > 1:
-        words.append(f"Every row was scored by networks that did not train on it ({folds} folds).")
+        lines.append(f"Every row was scored by networks that were not trained on it ({folds} folds).")
     elif held_out:
-        words.append(f"{held_out} rows were held out; all others were scored by networks that trained on them.")
+        lines.append(f"{held_out} rows were held out; the networks that scored the other rows were trained on them.")
     else:
-        words.append("No rows were held out, so no candidate was removed.")
-    if held_out and estimator.budget_ is None:
-        words.append(f"They are too few to judge by, fewer than {FEW}, so no candidate was removed.")
+        lines.append("No rows were held out, so no candidate was removed.")
+    if held_out and classifier.budget_ is None:
+        lines.append(
+            f"There are fewer than {MIN_ROWS} held-out rows, too few for estimates, so no candidate was removed."
+        )
     elif held_out:
-        words.append(
-            "The least likely candidates of each class were removed, as many as may cost "
-            f"{estimator._fitted['alpha']:.1%} of the rows their true label by a cautious estimate; the most likely "
-            "candidate of a row always stayed."
+        removed, removable = int(S.sizes.sum() - kept.sizes.sum()), int(S.sizes.sum()) - len(S)
+        lines.append(
+            "The least likely candidates of each class were removed, as many as possible such that by a cautious "
+            f"estimate at most {record.parameters['alpha']:.1%} of the rows lose their true label. The most likely "
+            "candidate of a row was always kept."
         )
-        words.append(
-            f"{removed} of {removable - len(S)} labels that could go were removed; {kept.mean_size:.2f} remain per row."
+        lines.append(
+            f"{removed} of {removable} removable candidates were removed; {kept.mean_size:.2f} per row remain."
         )
-    return words
+    return lines
 
 
-def _settings(estimator: Any) -> dict[str, str | int | float | bool | None]:
-    found: dict[str, str | int | float | bool | None] = {}
+def _settings(record: FitRecord) -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
     for name in _SETTINGS:
-        value = _plain(estimator._fitted[name])
-        found[name] = value if value is None or isinstance(value, str | int | float) else repr(value)[:1000]
-    seed = estimator._fitted["random_state"]
-    return found | {"random_state": seed if isinstance(seed, int | None) else repr(seed)[:1000]}
+        value = record.parameters[name]
+        value = value.item() if isinstance(value, np.generic) else value
+        found[name] = value if value is None or isinstance(value, str | int | float) else repr(value)[:_LONGEST]
+    seed = record.parameters["random_state"]
+    return found | {"random_state": seed if isinstance(seed, int | None) else repr(seed)[:_LONGEST]}
+
+
+def _columns(schema: Schema | None) -> dict[str, Setting]:
+    """Return which columns of the table were not features, if that is known."""
+    if schema is None:
+        return {}
+    columns: dict[str, Setting] = {f"{role} column": name[:_LONGEST] for role, name in schema.named.items()}
+    return columns | ({"dropped columns": ", ".join(schema.drop)[:_LONGEST]} if schema.drop else {})
 
 
 def _curve(values: NDArray[Any]) -> Curve:
@@ -142,7 +152,7 @@ def _curve(values: NDArray[Any]) -> Curve:
 
 
 def _choose(S: Candidates) -> NDArray[np.intp]:
-    """Return the classes that are candidates together with others most often, in class order."""
+    """Return the classes that are most often candidates together with others, in class order."""
     with_others = (S.matrix & ~S.singletons[:, None]).sum(0)
     return np.sort(np.argsort(-with_others, kind="stable")[:MOST_SHOWN])
 
@@ -159,38 +169,38 @@ def _removed(removed: NDArray[np.bool_], best: NDArray[np.intp], shown: NDArray[
 
 
 def _doubtful(
-    estimator: Any,
-    S: Candidates,
-    kept: Candidates,
+    classifier: PartialLabelClassifier,
+    record: FitRecord,
     best: NDArray[np.intp],
     ids: Sequence[Any] | None,
     labels: NDArray[np.intp] | None,
 ) -> list[Doubtful]:
+    S, kept = record.candidates, classifier.candidates_
     found: list[Doubtful] = []
-    for row in np.argsort(estimator.confidence_, kind="stable")[:MOST_DOUBTFUL].tolist():
+    for row in np.argsort(classifier.confidence_, kind="stable")[:MOST_DOUBTFUL].tolist():
         removed = np.flatnonzero(S.matrix[row] & ~kept.matrix[row])
         true = -1 if labels is None else int(labels[row])
         found.append(
             {
                 "row": row,
-                "id": None if ids is None else str(ids[row])[:1000],
+                "id": None if ids is None else str(ids[row])[:_LONGEST],
                 "candidates": np.flatnonzero(S.matrix[row]).tolist(),
                 "removed": removed.tolist(),
-                "scores": [float(p) for p in estimator.candidate_proba_[row, removed]],
+                "scores": [float(p) for p in classifier.candidate_proba_[row, removed]],
                 "predicted": int(best[row]),
-                "confidence": min(float(estimator.confidence_[row]), 1.0),
+                "confidence": min(float(classifier.confidence_[row]), 1.0),
                 "true": None if true < 0 else true,
             }
         )
     return found
 
 
-def _reliability(
-    top: NDArray[np.intp], confidence: NDArray[np.float32], S: Candidates, labels: NDArray[np.intp] | None
-) -> list[Bin]:
-    """Compare the probability of the most probable class, candidate or not, with how often it is one, or right."""
+def _reliability(record: FitRecord, labels: NDArray[np.intp] | None) -> list[Bin]:
+    """Compare the confidence of predictions, candidates or not, with how often they are candidates, and true."""
+    p = record.log_p.exp()
+    confidence, top = (part.numpy() for part in p.max(1))
     place = np.minimum((confidence * _BINS).astype(np.intp), _BINS - 1)
-    covered = S.matrix[np.arange(len(S)), top]
+    covered = metrics.covered(p, torch.from_numpy(record.candidates.matrix.copy())).numpy()
     bins: list[Bin] = []
     for b in range(_BINS):
         rows = place == b
@@ -213,13 +223,15 @@ def _mean(values: NDArray[Any]) -> float | None:
 
 
 def _truth(S: Candidates, kept: Candidates, best: NDArray[np.intp], labels: NDArray[np.intp]) -> Truth:
-    known = np.flatnonzero(labels >= 0)
-    true = np.zeros_like(S.matrix)
-    true[known, labels[known]] = True
-    wrong = (S.matrix & ~true)[known]
+    before, after, y = (torch.from_numpy(array.copy()) for array in (S.matrix, kept.matrix, labels))
+    known = labels >= 0
     return {
-        "rows": len(known),
+        "rows": int(known.sum()),
         "accuracy": _mean(best[known] == labels[known]),
-        "true_kept": _mean(kept.matrix[S.matrix & true]),
-        "wrong_removed": _mean(~kept.matrix[known][wrong]),
+        "true_kept": _known(metrics.true_kept(before, after, y)),
+        "wrong_removed": _known(metrics.wrong_removed(before, after, y)),
     }
+
+
+def _known(value: torch.Tensor) -> float | None:
+    return None if value.isnan() else float(value)

@@ -1,4 +1,4 @@
-"""Names and numbers as a page shows them."""
+"""Format names and numbers for the page."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ MISSING = "–"
 
 
 def visible(text: str) -> str:
-    r"""Do as `candidly.messages.visible`, and show blanks and nothing, too.
+    r"""Return text as `candidly.messages.visible` does; also make text that is empty or only blanks visible.
 
     Examples
     --------
@@ -21,12 +21,12 @@ def visible(text: str) -> str:
 
 
 def whole(number: int) -> str:
-    """Write a count, in groups of three digits."""
+    """Format a count, in groups of three digits."""
     return f"{number:,}"
 
 
 def rounded(number: float | None, digits: int = 3) -> str:
-    """Write a number with so many significant digits.
+    """Format a number with `digits` significant digits.
 
     Examples
     --------
@@ -40,17 +40,17 @@ def rounded(number: float | None, digits: int = 3) -> str:
 
 
 def fixed(number: float) -> str:
-    """Write a number with three decimals, so that numbers below each other compare; a large one as `rounded` does."""
+    """Format a number with three decimals, so that a column is easy to compare; a large one as `rounded` does."""
     return f"{number:.3f}".replace("-", "−") if abs(number) < 1000 else rounded(number)
 
 
 def percent(share: float | None) -> str:
-    """Write a share in percent."""
+    """Format a fraction in percent."""
     return MISSING if share is None else f"{100 * share:.1f}\u00a0%"
 
 
 def interval(estimate: Sequence[float]) -> str:
-    """Write the bounds of a share in percent.
+    """Format the bounds of a fraction in percent.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def interval(estimate: Sequence[float]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time span in the units that suit it.
+    """Format a duration in suitable units.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From findings to what the page's template shows: texts, numbers in words, and charts."""
+"""Turn the facts of a report into what the template of the page shows: texts, formatted numbers and charts."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,32 +6,34 @@ from typing import Any
 from candidly.cleaning.audit import NOISY
 from candidly.messages import cut
 from candidly.report import charts
-from candidly.report.facts import HISTORY, AuditFacts, DoubtFacts, Doubtful, Findings, LevelFacts, PairFacts
+from candidly.report.facts import HISTORY, AuditFacts, DoubtFacts, Doubtful, LevelFacts, PairFacts, ReportFacts
 from candidly.report.texts import MISSING, duration, fixed, interval, percent, rounded, visible, whole
 
 _CURVES = {
-    "loss": ("Loss", "what training makes small"),
-    "alpha": ("Level αᵣ", "the larger, the more is removed"),
-    "threshold": ("Threshold", "less probable candidates are removed"),
-    "mean_candidates": ("Candidates per row", "what is left for training"),
-    "covering_rate": ("Held-out covering rate", "predictions that are a candidate of their row"),
-    "share_changed": ("Rows changed", "share of rows that lack a candidate"),
-    "estimated_lost": ("True labels lost, estimated", "share of rows; no true label was used"),
-    "accuracy": ("Accuracy", "where the true label is known"),
-    "true_kept": ("True labels kept", "where the true label is known"),
+    "loss": ("Loss", "what training minimises"),
+    "alpha": ("Level αᵣ", "a higher level removes more candidates"),
+    "threshold": ("Threshold", "candidates below this probability are removed"),
+    "mean_candidates": ("Candidates per row", "candidates that the method learns from"),
+    "covering_rate": ("Held-out covering rate", "fraction of predictions that are candidates"),
+    "share_changed": ("Rows changed", "fraction of rows with a removed candidate"),
+    "estimated_lost": ("True labels lost (estimate)", "fraction of rows; computed without true labels"),
+    "accuracy": ("Accuracy", "on rows with a known true label"),
+    "true_kept": ("True labels kept", "on rows with a known true label"),
 }
-_LONGEST_NAME, _LONGEST_HINT, _MOST_NAMES = 24, 1000, 8  # letters in the table, and on pointing; names in a cell
-_MOST_PAIRS = 3  # of classes that are named in words
-_MOST_DOUBTS = 20  # classes, and pairs of them, that cannot be trusted
+_LONGEST_NAME = 24  # characters of a name in the table
+_LONGEST_HINT = 1000  # characters of a name in a tooltip
+_MOST_NAMES = 8  # names in a cell
+_MOST_PAIRS = 3  # pairs of classes listed below a heat map
+_MOST_DOUBTS = 20  # doubtful classes, and pairs of them, in a table
 _COSTS = {
-    "lost": ("True labels lost", "share of the rows whose true label would go"),
-    "removed": ("Wrong candidates removed", "share of all wrong candidates"),
+    "lost": ("True labels lost", "fraction of rows whose true label is removed"),
+    "removed": ("Wrong candidates removed", "fraction of all wrong candidates"),
 }
 
 
 @dataclass(frozen=True)
 class Name:
-    """A name as the table shows it, the whole of it where it had to be cut, and a removed label's score."""
+    """A name as the table shows it, the full name if it was cut, and the score of a removed candidate."""
 
     shown: str
     full: str | None
@@ -39,46 +41,46 @@ class Name:
 
     @classmethod
     def of(cls, name: str, score: float | None = None) -> "Name":
-        """Cut a name."""
+        """Return a name, cut to the width of the table."""
         shown = cut(name, _LONGEST_NAME)
         return cls(shown, None if shown == name else cut(name, _LONGEST_HINT), None if score is None else fixed(score))
 
 
-def view(findings: Findings) -> dict[str, Any]:
-    """Return everything that the template refers to.
+def view(facts: ReportFacts) -> dict[str, Any]:
+    """Return the variables of the template.
 
-    Charts are SVG already; the template escapes all other texts.
+    Charts are SVG; the template escapes all other texts.
     """
-    names = [visible(name) for name in findings.classes]
-    epochs = max((len(curve["mean"]) for curve in findings.history.values()), default=0)
-    curves = {name: (*_CURVES[name], findings.history[name]) for name in HISTORY if name in findings.history}
+    names = [visible(name) for name in facts.classes]
+    epochs = max((len(curve["mean"]) for curve in facts.history.values()), default=0)
+    curves = {name: (*_CURVES[name], facts.history[name]) for name in HISTORY if name in facts.history}
     return {
-        "title": visible(findings.title),
+        "title": visible(facts.title),
         "run": [
-            ("candidly", visible(findings.version)),
-            ("date", visible(findings.date).replace("T", " ")),
-            ("time taken", duration(findings.seconds)),
-            ("device", visible(findings.device)),
+            ("candidly", visible(facts.version)),
+            ("date", visible(facts.date).replace("T", " ")),
+            ("duration", duration(facts.seconds)),
+            ("device", visible(facts.device)),
         ],
-        "words": [visible(line) for line in findings.words],
-        "features": [visible(line) for line in findings.features],
-        "settings": [(visible(name), _setting(value)) for name, value in findings.settings.items()],
-        "headlines": _headlines(findings),
-        "cost": None if findings.audit is None else _cost(findings, findings.audit, names),
-        "sizes": [(size, whole(a), whole(b)) for size, a, b in charts.group_sizes(findings.before, findings.after)],
-        "bars": charts.bars(findings.before, findings.after),
+        "words": [visible(line) for line in facts.words],
+        "features": [visible(line) for line in facts.features],
+        "settings": [(visible(name), _setting(value)) for name, value in facts.settings.items()],
+        "headlines": _headlines(facts),
+        "cost": None if facts.audit is None else _cost(facts, facts.audit, names),
+        "sizes": [(size, whole(a), whole(b)) for size, a, b in charts.group_sizes(facts.before, facts.after)],
+        "bars": charts.bars(facts.before, facts.after),
         "curves": [
             (label, words, charts.describe_curve(values), charts.curve(name, label, values, epochs))
             for name, (label, words, values) in curves.items()
         ],
-        "maps": _maps(findings, names),
-        "shown": len(findings.shown),
-        "rest": len(names) - len(findings.shown),
-        "doubtful": [_doubtful(row, names) for row in findings.doubtful],
-        "has_ids": any(row["id"] is not None for row in findings.doubtful),
-        "has_truth": any(row["true"] is not None for row in findings.doubtful),
-        "options": _options(findings, names),
-        "reliability": charts.reliability(findings.reliability) if findings.reliability else None,
+        "maps": _maps(facts, names),
+        "shown": len(facts.shown),
+        "rest": len(names) - len(facts.shown),
+        "doubtful": [_doubtful(row, names) for row in facts.doubtful],
+        "has_ids": any(row["id"] is not None for row in facts.doubtful),
+        "has_truth": any(row["true"] is not None for row in facts.doubtful),
+        "options": _options(facts, names),
+        "reliability": charts.reliability(facts.reliability) if facts.reliability else None,
         "bins": [
             (
                 f"{rounded(one['low'])}–{rounded(one['high'])}",
@@ -86,49 +88,49 @@ def view(findings: Findings) -> dict[str, Any]:
                 percent(one["covering"]),
                 percent(one["accuracy"]),
             )
-            for one in findings.reliability
+            for one in facts.reliability
         ],
-        "known": any(one["accuracy"] is not None for one in findings.reliability),
+        "known": any(one["accuracy"] is not None for one in facts.reliability),
     }
 
 
-def _headlines(findings: Findings) -> list[list[tuple[str, str, str]]]:
-    """Return label, figure and a remark for each headline figure, in groups."""
-    rows, truth = findings.rows, findings.truth
-    before, after = (sum(i * n for i, n in enumerate(sizes, 1)) for sizes in (findings.before, findings.after))
+def _headlines(facts: ReportFacts) -> list[list[tuple[str, str, str]]]:
+    """Return label, value and remark of each headline figure, in groups."""
+    rows, truth = facts.rows, facts.truth
+    before, after = (sum(i * n for i, n in enumerate(sizes, 1)) for sizes in (facts.before, facts.after))
     share = (before - after) / (before - rows) if before > rows else None
-    spare = f"{whole(before - after)} of {whole(before - rows)}; every row keeps at least one"
+    spare = f"{whole(before - after)} of {whole(before - rows)}; every row keeps at least one candidate"
     headlines = [
         ("Rows", whole(rows), ""),
-        ("Classes", whole(len(findings.classes)), ""),
+        ("Classes", whole(len(facts.classes)), ""),
         ("Candidates per row", f"{before / rows:.2f} → {after / rows:.2f}", "before → after cleaning"),
-        ("Spare labels removed", percent(share), spare),
-        ("Rows changed", whole(findings.changed), f"{percent(findings.changed / rows)} of all rows"),
+        ("Extra candidates removed", percent(share), spare),
+        ("Rows changed", whole(facts.changed), f"{percent(facts.changed / rows)} of all rows"),
     ]
-    cost = findings.cost
+    cost = facts.cost
     groups = [headlines]
     if cost is not None and cost["lost"] is not None and cost["removed"] is not None:
         estimates = (
-            ("True labels lost, estimated", cost["lost"]),
-            ("Wrong candidates removed, estimated", cost["removed"]),
+            ("True labels lost (estimate)", cost["lost"]),
+            ("Wrong candidates removed (estimate)", cost["removed"]),
         )
         groups.append(
-            [(label, f"about {percent(found[0])}", f"{interval(found)} (90 %)") for label, found in estimates]
+            [(label, f"about {percent(found[0])}", f"90 % interval: {interval(found)}") for label, found in estimates]
         )
     if truth is None:
         return groups
-    known = f"of {whole(truth['rows'])} rows whose true label is known"
+    known = f"{whole(truth['rows'])} rows with a known true label"
     evaluation = [
-        ("Accuracy", percent(truth["accuracy"]), f"of the predictions, {known}"),
-        ("True labels kept", percent(truth["true_kept"]), known),
-        ("Wrong labels removed", percent(truth["wrong_removed"]), known),
+        ("Accuracy", percent(truth["accuracy"]), f"of predictions, on {known}"),
+        ("True labels kept", percent(truth["true_kept"]), f"on {known}"),
+        ("Wrong candidates removed", percent(truth["wrong_removed"]), f"on {known}"),
     ]
     return [*groups, evaluation]
 
 
-def _cost(findings: Findings, audit: AuditFacts, names: list[str]) -> dict[str, Any]:
-    """Return what there is to show of what cleaning costs."""
-    levels, used = audit["levels"], findings.cost
+def _cost(facts: ReportFacts, audit: AuditFacts, names: list[str]) -> dict[str, Any]:
+    """Return the variables of the section on what cleaning costs."""
+    levels, used = audit["levels"], facts.cost
     alpha = None if used is None else used["alpha"]
     points = {name: _points(levels, name) for name in _COSTS}
     return {
@@ -156,7 +158,7 @@ def _cost(findings: Findings, audit: AuditFacts, names: list[str]) -> dict[str, 
             {"label": label, "rows": rows[:_MOST_DOUBTS], "more": len(rows[_MOST_DOUBTS:])}
             for label, rows in (
                 ("Classes that cannot be told apart", [_doubt(one["numbers"], one, names) for one in audit["pairs"]]),
-                ("Classes not to trust", [_doubt([one["number"]], one, names) for one in audit["classes"]]),
+                ("Doubtful classes", [_doubt([one["number"]], one, names) for one in audit["classes"]]),
             )
             if rows
         ],
@@ -164,7 +166,7 @@ def _cost(findings: Findings, audit: AuditFacts, names: list[str]) -> dict[str, 
 
 
 def _points(levels: list[LevelFacts], name: str) -> list[charts.Point]:
-    """Return the levels that have an estimate of what is "lost", or "removed"."""
+    """Return the levels with an estimate of what is "lost" or "removed"."""
     found = []
     for one in levels:
         lost = name == "lost"
@@ -195,41 +197,41 @@ def _setting(value: str | float | None) -> str:
     return visible(value) if isinstance(value, str) else rounded(value, 6)
 
 
-def _maps(findings: Findings, names: list[str]) -> list[dict[str, Any]]:
-    """Return the heat maps, with what there is to say of each."""
-    shown = [names[index] for index in findings.shown]
+def _maps(facts: ReportFacts, names: list[str]) -> list[dict[str, Any]]:
+    """Return the heat maps, with their captions."""
+    shown = [names[index] for index in facts.shown]
     if len(shown) < 2:
         return []
     short = [cut(name, 80) for name in shown]
     cells = [(i, j) for i in range(len(shown)) for j in range(len(shown))]
-    together, removed = findings.together, findings.removed
+    together, removed = facts.together, facts.removed
     both = [
         f"{short[i]} and {short[j]}: {whole(together[i][j])} rows"
         if i != j
-        else f"{short[i]}: a candidate in {whole(together[i][i])} rows"
+        else f"{short[i]} is a candidate: {whole(together[i][i])} rows"
         for i, j in cells
     ]
     gone = [f"{short[i]} predicted, {short[j]} removed: {whole(removed[i][j])} rows" for i, j in cells]
     return [
         {
-            "label": "Candidates of the same row",
-            "words": "Rows in which both classes are candidates; on the diagonal, rows in which the class is.",
+            "label": "Classes that are candidates together",
+            "words": "Number of rows in which both classes are candidates; on the diagonal, in which the class is one.",
             "top": _top(together, [(i, j) for i, j in cells if i < j], both),
-            "chart": charts.heat_map("together", "Candidates of the same row", shown, together, both),
+            "chart": charts.heat_map("together", "Classes that are candidates together", shown, together, both),
             "shades": charts.shades("together", together),
         },
         {
-            "label": "What cleaning removed",
-            "words": "Down: the class that was predicted. Across: the candidate that was removed.",
+            "label": "Removed candidates",
+            "words": "Number of rows. Vertical: predicted class. Horizontal: removed candidate.",
             "top": _top(removed, cells, gone),
-            "chart": charts.heat_map("removed", "What cleaning removed", shown, removed, gone),
+            "chart": charts.heat_map("removed", "Removed candidates", shown, removed, gone),
             "shades": charts.shades("removed", removed),
         },
     ]
 
 
 def _top(counts: list[list[int]], cells: list[tuple[int, int]], hints: list[str]) -> list[str]:
-    """Return the words for the largest counts."""
+    """Return the texts of the largest counts."""
     largest = sorted((cell for cell in cells if counts[cell[0]][cell[1]]), key=lambda c: -counts[c[0]][c[1]])
     return [hints[i * len(counts) + j] for i, j in largest[:_MOST_PAIRS]]
 
@@ -238,7 +240,7 @@ def _doubtful(row: Doubtful, names: list[str]) -> dict[str, Any]:
     gone = sorted(zip(row["removed"], row["scores"], strict=True), key=lambda pair: -pair[1])
     kept = [index for index in row["candidates"] if index not in set(row["removed"])]
     true = row["true"]
-    fate = "removed" if true in row["removed"] else "kept" if true in kept else "was no candidate"
+    fate = "removed" if true in row["removed"] else "kept" if true in kept else "not a candidate"
     return {
         "row": row["row"],
         "id": None if row["id"] is None else Name.of(visible(row["id"])),
@@ -256,11 +258,11 @@ def _doubtful(row: Doubtful, names: list[str]) -> dict[str, Any]:
 
 
 def _classes_of(row: Doubtful) -> list[int]:
-    """Return the classes by which a row can be found."""
+    """Return the classes that a row can be filtered by."""
     return sorted({*row["candidates"], row["predicted"], *([] if row["true"] is None else [row["true"]])})
 
 
-def _options(findings: Findings, names: list[str]) -> list[tuple[int, str]]:
-    """Return number and name of the classes that occur in doubtful rows."""
-    found = {index for row in findings.doubtful for index in _classes_of(row)}
+def _options(facts: ReportFacts, names: list[str]) -> list[tuple[int, str]]:
+    """Return number and name of the classes in doubtful rows."""
+    found = {index for row in facts.doubtful for index in _classes_of(row)}
     return [(index, cut(names[index], 60)) for index in sorted(found, key=lambda index: names[index].casefold())]

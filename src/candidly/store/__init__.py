@@ -1,4 +1,4 @@
-"""What is written to disk: files replaced as a whole, states of tensors and facts, figures; checks of what is read."""
+"""Reading and writing files: atomic replacement, saved tensors and facts, figures, and validation of JSON."""
 
 from candidly.store.files import digest, read_json, replace, replacing
 

@@ -1,4 +1,4 @@
-"""Figures of matplotlib as files: the same figure gives the same bytes, with the same version of matplotlib."""
+"""Writing matplotlib figures, reproducibly: the same figure and matplotlib version give the same bytes."""
 
 import io
 import os
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".pdf", ".png", ".svg")
-# Names are never taken for formulas, and whoever draws gets the same bytes.
+# Class names are not parsed as formulas, and the user's matplotlib settings do not change the bytes.
 SETTINGS: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
     "svg.fonttype": "path",
@@ -24,19 +24,19 @@ _DATES: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"Creation
 
 
 def check_format(path: str | os.PathLike[str]) -> None:
-    """Refuse a name that ends in none of `FORMATS`."""
+    """Raise ValueError unless the name ends in one of `FORMATS`."""
     suffix = Path(path).suffix
     if suffix.lower() not in FORMATS:
         raise ValueError(f"{path} ends in {suffix!r}; choose one of {', '.join(FORMATS)}")
 
 
 def write_figure(path: str | os.PathLike[str], make: Callable[[], "Figure"]) -> None:
-    """Write the figure that `make` draws, whole or not at all.
+    """Write the figure that `make` draws, completely or not at all.
 
     Raises
     ------
     ValueError
-        If the name ends in none of `FORMATS`.
+        If the name does not end in one of `FORMATS`.
     ModuleNotFoundError
         If matplotlib is not installed.
     """
@@ -47,7 +47,8 @@ def write_figure(path: str | os.PathLike[str], make: Callable[[], "Figure"]) -> 
         raise ModuleNotFoundError(
             "plots need matplotlib, which is not installed; run `pip install 'candidly[report]'`"
         ) from error
-    suffix, data = Path(path).suffix.lower(), io.BytesIO()
+    suffix = Path(path).suffix.lower()
+    data = io.BytesIO()
     with rc_context(SETTINGS):
         make().savefig(data, format=suffix[1:], dpi="figure", metadata=_DATES[suffix])
     replace(path, data.getvalue())

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, JSON that is bounded and checked, and the hash of a configuration."""
+"""Atomic replacement of files, reading JSON with a size limit, and the hash of a configuration."""
 
 import hashlib
 import json
@@ -10,16 +10,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-MOST_JSON = 2**26  # bytes: Python's objects take many times as much
+MOST_JSON = 2**26
+"""Largest JSON file that is read, in bytes; the Python objects take many times as much memory."""
 
 
 def digest(config: Mapping[str, Any]) -> str:
-    """Hash a configuration: the same values give the same digits, in whatever order its keys come.
+    """Return a hash of a configuration that does not depend on the order of its keys.
 
     Parameters
     ----------
     config : mapping
-        JSON types only (tuples count as lists); NaN and infinity are refused.
+        JSON types only (tuples count as lists), without NaN and infinity.
 
     Returns
     -------
@@ -29,7 +30,7 @@ def digest(config: Mapping[str, Any]) -> str:
     Raises
     ------
     ValueError
-        If a value is no JSON value or a key is no string.
+        If a value is not a JSON value or a key is not a string.
 
     Examples
     --------
@@ -43,12 +44,12 @@ def digest(config: Mapping[str, Any]) -> str:
 
 
 def replace(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file so that its name always stands for the whole old or the whole new content.
+    """Replace a file atomically: at any time it has all of its old or all of its new content.
 
     Parameters
     ----------
     path : path
-        In a folder that exists. A kill can leave a file ``<its stem>-<16 hex digits>.tmp`` behind, which means nothing.
+        In an existing folder. A killed process can leave a file ``<stem>-<16 hex digits>.tmp``, which can be deleted.
     data : bytes
         The content.
 
@@ -66,7 +67,7 @@ def replace(path: str | os.PathLike[str], data: bytes) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a new file that takes the place of `path` when all is written, and is gone if anything fails."""
+    """Open a new file that replaces `path` when the ``with`` block ends, and is deleted if anything fails."""
     path = Path(path)
     temporary = path.with_name(f"{path.stem}-{secrets.token_hex(8)}.tmp")
     try:
@@ -78,34 +79,37 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             shutil.copymode(path, temporary)
         os.replace(temporary, path)
     finally:
-        with suppress(OSError):  # where the folder is none, or is gone
+        with suppress(OSError):  # the folder is not a folder, or was deleted
             temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON file's object; an empty one for another value."""
+    """Return the object in a JSON file; an empty one if the file holds another value."""
     size = path.stat().st_size
     if size > MOST_JSON:
-        raise ValueError(f"{path} has {size} bytes, {MOST_JSON} at most are read; restore it from a copy")
+        raise ValueError(f"{path} has {size} bytes, more than the limit of {MOST_JSON}; restore it from a copy")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or brackets without end
-        raise ValueError(f"{path} is no JSON file ({error}); restore it from a copy, or save the state again") from None
+    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or too many nested brackets
+        raise ValueError(
+            f"{path} is not a JSON file ({error}); restore it from a copy, or save the state again"
+        ) from None
     return value if isinstance(value, dict) else {}
 
 
 def to_json(value: Mapping[str, Any], what: str, **style: Any) -> str:
+    """Return a mapping as JSON text; raise ValueError, calling it `what`, if it is not JSON."""
     try:
         text = json.dumps(dict(value), allow_nan=False, **style)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{what} cannot be written as JSON ({error}); keep to JSON types without NaN") from error
+        raise ValueError(f"{what} cannot be written as JSON ({error}); use JSON types only, without NaN") from error
     _check_keys(value, what)
     return text
 
 
 def _check_keys(value: Any, what: str) -> None:
-    """Refuse keys that JSON would turn into strings: they would not come back as they were."""
+    """Raise ValueError for keys that are not strings: JSON would convert them."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -117,7 +121,11 @@ def _check_keys(value: Any, what: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in the folder durable, where the system can."""
+    """Make renames in the folder survive a power failure.
+
+    Only POSIX systems can sync a folder. Elsewhere, as on Windows, this does nothing: a power failure may undo the last
+    replacement, but files are still complete.
+    """
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,12 +1,12 @@
-"""Tensors and facts on disk: safetensors and JSON, never pickle.
+"""Saving and loading tensors and facts, as safetensors and JSON, never pickle.
 
 A saved state is a pair of files in one folder: ``<stem>-<hash>.safetensors`` holds the tensors, and ``<stem>.json``
-names that file and holds its sha256 and the facts. The tensor file is complete on disk under its own name before the
-JSON file is replaced, and older tensor files go only afterwards, so a kill at any moment leaves the old pair or the new
-one. One writer per folder and stem.
+names that file and holds its sha256 and the facts. The tensor file is completely written before the JSON file is
+replaced, and older tensor files are deleted only afterwards, so a process that is killed at any moment leaves the old
+pair or the new one. There must be one writer per folder and stem.
 
-What is written once, such as a model, has a folder of its own with plain names instead: ``<stem>.safetensors``,
-``<stem>.json`` and whatever belongs to it. It appears and is replaced as a whole.
+What is written once, such as a model, is a folder with plain names instead: ``<stem>.safetensors``, ``<stem>.json`` and
+additional files. The folder is created and replaced as a whole.
 """
 
 import hashlib
@@ -36,14 +36,14 @@ FORMAT = 1
 def write(
     folder: str | os.PathLike[str], tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *, stem: str = "state"
 ) -> None:
-    """Save tensors and facts, replacing what was saved under the same stem.
+    """Save tensors and facts, replacing those saved under the same stem.
 
     Parameters
     ----------
     folder : path
         Created if missing.
     tensors : mapping of str to Tensor
-        On any device, in any memory layout; tensors may share memory.
+        Dense tensors on any device; they may share memory.
     facts : mapping
         JSON types only; tuples come back as lists.
     stem : str, default "state"
@@ -52,7 +52,7 @@ def write(
     Raises
     ------
     ValueError
-        If the facts are not JSON or a value is no dense tensor. Nothing is written then.
+        If the facts are not JSON or a value is not a dense tensor. Then nothing is written.
 
     Examples
     --------
@@ -84,24 +84,24 @@ def write_folder(
     stem: str = "model",
     more: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Write a folder as a whole: it holds all files or, if anything fails, what it held before.
+    """Write a folder atomically: if anything fails, it has its old content.
 
     Parameters
     ----------
     folder : path
-        A new or empty folder, or one that this function wrote, which is replaced. A kill at the worst moment leaves the
-        old one beside it, as ``.<name>-<16 hex digits>.old``.
+        A new or empty folder, or one that this function wrote, which is replaced. A process that is killed at the worst
+        moment leaves the old folder next to it, as ``.<name>-<16 hex digits>.old``.
     tensors, facts : mappings
         As in `write`; `read` reads them.
     stem : str, default "model"
-        First part of the names of the two files that hold them.
+        First part of the names of these two files.
     more : mapping of str to bytes, optional
-        Further files by name.
+        Additional files by name.
 
     Raises
     ------
     ValueError
-        If something cannot be written, or the folder holds anything else. Nothing is written then.
+        If something cannot be written, or the folder contains other files. Then nothing is written.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def write_folder(
     for other in more:
         _check_stem(other)
         if other in (name, f"{stem}.json"):
-            raise ValueError(f"more has a file {other!r}, the name of one that holds the tensors or facts; rename it")
+            raise ValueError(f"more contains {other!r}, the file that holds the tensors or facts; rename it")
     data, sha256 = _pack(tensors)
     index = _index(name, sha256, facts, more=sorted(more))
     folder = Path(os.path.realpath(folder))
@@ -129,16 +129,16 @@ def write_folder(
 def read(
     folder: str | os.PathLike[str], device: str | torch.device = "cpu", *, stem: str = "state"
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Load what `write` or `write_folder` saved, after checking it.
+    """Load and validate what `write` or `write_folder` saved.
 
     Parameters
     ----------
     folder : path
-        The folder given to them.
+        The folder that was written.
     device : str or torch.device, default "cpu"
-        Where the tensors go.
+        Where to put the tensors.
     stem : str, default "state"
-        The stem given to them.
+        The stem that was used for writing.
 
     Returns
     -------
@@ -177,10 +177,15 @@ def read(
         )
     try:
         tensors = load(data)
-    except (SafetensorError, KeyError, RuntimeError, TypeError) as error:  # the last three of an odd dtype or shape
+    except (
+        SafetensorError,
+        KeyError,
+        RuntimeError,
+        TypeError,
+    ) as error:  # the last three for an unknown dtype or a wrong shape
         reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"{path} is no safetensors file that torch can read ({reason}); save the state again"
+            f"{path} is not a safetensors file that torch can read ({reason}); save the state again"
         ) from None
     return {key: tensor.to(device) for key, tensor in tensors.items()}, facts
 
@@ -198,35 +203,35 @@ def _index(name: str, sha256: str, facts: Mapping[str, Any], **more: Any) -> byt
     index = {"format": FORMAT, "tensors": name, "sha256": sha256, **more, "facts": facts}
     text = json.dumps(index, indent=1).encode()
     if len(text) > MOST_JSON:
-        raise ValueError(f"the facts are {len(text)} bytes of JSON, {MOST_JSON} at most; make long lists tensors")
+        raise ValueError(
+            f"the facts are {len(text)} bytes of JSON, more than the limit of {MOST_JSON}; save long lists as tensors"
+        )
     return text
 
 
 def _is_of_pair(name: str, stem: str) -> bool:
-    """Whether a name is that of a tensor file with a hash, or of what a killed writer leaves."""
+    """Return whether a name is that of a tensor file with a hash, or of a killed writer's temporary file."""
     return bool(re.fullmatch(rf"{re.escape(stem)}(-[0-9a-f]{{16}}){{1,2}}\.(safetensors|tmp)", name))
 
 
 def _check_ours(folder: Path, stem: str, more: Mapping[str, bytes]) -> None:
-    """Refuse to replace a folder that holds what `write_folder` did not write."""
+    """Raise ValueError for a folder with files that `write_folder` did not write."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise ValueError(f"{folder} is a file; choose another name for the folder")
     ours = {f"{stem}.json", f"{stem}.safetensors", *more}
-    with suppress(
-        FileNotFoundError, ValueError
-    ):  # an empty folder, or a damaged one, of which less is known to be ours
+    with suppress(FileNotFoundError, ValueError):  # the folder is empty or damaged: then fewer files are known
         before = read_json(folder / f"{stem}.json").get("more")
         ours |= {one for one in before if isinstance(one, str)} if isinstance(before, list) else set()
     for path in sorted(folder.iterdir()):
         if path.is_dir() or not (path.name in ours or _is_of_pair(path.name, stem)):
-            raise ValueError(f"{folder} holds {path.name!r}, which would be lost; choose a new or an empty folder")
+            raise ValueError(f"{folder} holds {path.name!r}, which would be deleted; choose a new or an empty folder")
 
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """Lend a temporary folder beside the given one and rename it into its place, or leave everything as it was."""
+    """Yield a temporary folder and rename it to `folder` afterwards; if anything fails, restore the old state."""
     missing = [parent for parent in folder.parents if not parent.exists()]
     mark = f".{folder.name}-{secrets.token_hex(8)}"
     temporary, old = folder.with_name(f"{mark}.tmp"), folder.with_name(f"{mark}.old")
@@ -241,7 +246,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         if old.exists() and not folder.exists():
             os.rename(old, folder)
-        with suppress(OSError):  # of a parent that was not made, or that another process uses by now
+        with suppress(OSError):  # the parent was not created, or another process uses it now
             for parent in missing:
                 parent.rmdir()
         raise
@@ -257,14 +262,14 @@ def _read_index(path: Path, stem: str) -> tuple[str, str, dict[str, Any]]:
     index = read_json(path)
     version = index.get("format")
     if version != FORMAT:
-        raise ValueError(f"{path} has format version {version!r}, known is {FORMAT}; read it with a newer candidly")
+        raise ValueError(f"{path} has format version {version!r}, but this candidly reads {FORMAT}; update candidly")
     name, sha256, facts = index.get("tensors"), index.get("sha256"), index.get("facts")
     if not (isinstance(name, str) and isinstance(sha256, str) and isinstance(facts, dict)):
         raise ValueError(
             f"{path} lacks 'tensors', 'sha256' or 'facts'; restore it from a copy, or save the state again"
         )
     if not re.fullmatch(rf"{re.escape(stem)}(-[0-9a-f]{{16}})?\.safetensors", name):
-        raise ValueError(f"{path} points to {name!r}, which is no tensor file beside it; restore it from a copy")
+        raise ValueError(f"{path} points to {name!r}, which is not a tensor file next to it; restore it from a copy")
     return name, sha256, facts
 
 
@@ -274,7 +279,7 @@ def _check_stem(stem: str) -> None:
 
 
 def _copy(name: str, tensor: Tensor) -> Tensor:
-    """Return a contiguous copy with memory of its own, all that safetensors stores."""
+    """Return a contiguous copy that shares no memory, which is all that safetensors can store."""
     if not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
         raise ValueError(f"{name!r} is {type(tensor).__name__}; pass dense tensors, and everything else as facts")
     if name == "__metadata__":

@@ -26,6 +26,11 @@ def text(value: Any, what: str) -> None:
     require(type(value) is str and len(value) <= _LONGEST, what, value)
 
 
+def any_text(value: Any, what: str) -> None:
+    """Check that a value is a string of any length."""
+    require(type(value) is str, what, value)
+
+
 def flag(value: Any, what: str) -> None:
     """Check that a value is true or false."""
     require(type(value) is bool, what, value)

@@ -1,1 +1,8 @@
-"""What users bring: tables in files, their columns as numbers, and class names in their cells."""
+"""Users' tables: read and write files, choose columns by a schema, and encode features as numbers."""
+
+from candidly.tables.features import Features
+from candidly.tables.files import read, write
+from candidly.tables.labelled import Labelled, VoteColumns, read_labelled, read_votes
+from candidly.tables.schema import Schema
+
+__all__ = ["Features", "Labelled", "Schema", "VoteColumns", "read", "read_labelled", "read_votes", "write"]

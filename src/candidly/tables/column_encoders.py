@@ -1,19 +1,19 @@
-"""How one column becomes numbers: what is remembered of it, how that is applied to new rows and stored as JSON."""
+"""Encode one column as numbers: fit its statistics, apply them to new rows, and store them as JSON."""
 
-import reprlib
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.store.validation import any_text, count, distinct, list_of, number, one_of, record, require
 from candidly.tables.columns import Texts
 
-KINDS = {"number": "numbers", "text": "numbers", "date": "dates", "duration": "durations"}  # in words
+KINDS = {"number": "numbers", "text": "numbers", "date": "dates", "duration": "durations"}
+"""What a column of each kind holds, for messages."""
 
-_MOST = 1e6  # standard deviations; more could overflow in a network
+_MOST = 1e6  # standard deviations; larger numbers could overflow in a network
 _READ_AS = {
     "text": "text read as numbers",
     "date": "dates as seconds since 1970",
@@ -28,11 +28,11 @@ class Number:
     Attributes
     ----------
     kind : str
-        What it was: "number", "text" (which reads as numbers), "date" or "duration" (both become seconds).
+        What the column was: "number", "text" (all of it numbers), "date" or "duration" (both become seconds).
     mean, scale : float
-        Mean and standard deviation of the values there were; the scale of a constant column is 0.
+        Mean and standard deviation of the values that are not missing; the scale of a constant column is 0.
     missing : int
-        How many values were missing.
+        Number of missing values.
     """
 
     kind: str
@@ -42,43 +42,42 @@ class Number:
 
     @property
     def width(self) -> int:
-        """How many columns it becomes."""
-        return 1 + bool(self.missing)
+        """Number of encoded columns."""
+        return 2 if self.missing else 1
 
     @property
     def suffixes(self) -> list[str]:
-        """What the names of these columns end in."""
-        return ["", " missing"][: self.width]
+        """Endings of the names of the encoded columns."""
+        return ["", " missing"] if self.missing else [""]
 
     @property
     def read_as(self) -> str:
-        """How it became numbers, in words; empty if it was numbers."""
+        """Description of how the column became numbers; empty if it held numbers."""
         return _READ_AS.get(self.kind, "")
 
     def describe_missing(self, rows: int) -> str:
-        """Say what became of missing values, of so many rows, in words."""
+        """Describe what happens to missing values in a column that was fitted on `rows` rows."""
         if self.missing == rows:
             return "no values at all, with an indicator column"
-        number = f"{self.missing} missing value{'s' * (self.missing > 1)}"
-        return f"{number} replaced by the mean {self.mean:.6g}, with an indicator column"
+        return f"{_missing_values(self.missing)} replaced by the mean {self.mean:.6g}, with an indicator column"
 
     def accepts(self, kind: str) -> bool:
-        """Tell whether a column of this kind may stand in its place."""
+        """Return whether new rows may have a column of this kind here."""
         return KINDS[kind] == KINDS[self.kind]
 
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories, written as text.
+    """A column of categories, as text.
 
     Attributes
     ----------
     values : tuple of str
-        The categories that have a column of their own, sorted.
+        The categories that have separate columns, sorted.
     rest : tuple of str
-        Rarer ones, which share a column, sorted.
+        Rarer categories, which share a column, sorted.
     missing : int
-        How many values were missing; if any were, that is a category too.
+        Number of missing values; if there are any, they have a column too.
     """
 
     values: tuple[str, ...]
@@ -87,60 +86,79 @@ class Category:
 
     @property
     def width(self) -> int:
-        """How many columns it becomes."""
+        """Number of encoded columns."""
         return len(self.values) + bool(self.rest) + bool(self.missing)
 
     @property
     def suffixes(self) -> list[str]:
         """What the names of these columns end in."""
-        shared = [" other"] * bool(self.rest) + [" missing"] * bool(self.missing)
-        return [f"={value}" for value in self.values] + shared
+        endings = [f"={value}" for value in self.values]
+        if self.rest:
+            endings.append(" other")
+        if self.missing:
+            endings.append(" missing")
+        return endings
 
     def encode(self, texts: Texts, encoded: NDArray[np.float32]) -> list[str]:
-        """Write a 1 where each row's category is, and return the texts that are none."""
-        column = {value: i for i, value in enumerate(self.values)} | dict.fromkeys(self.rest, len(self.values))
-        missing = self.width - 1 if self.missing else -1  # the last place, which is code -1's
-        places = np.array([*(column.get(value, -1) for value in texts.values), missing], dtype=np.intp)[texts.codes]
-        rows = np.flatnonzero(places >= 0)
-        encoded[rows, places[rows]] = 1
+        """Write a 1 into the column of each row's category. Return the texts that are not categories."""
+        column = {value: j for j, value in enumerate(self.values)}
+        column |= dict.fromkeys(self.rest, len(self.values))
+        column_of_code = [column.get(value, -1) for value in texts.values]
+        column_of_code.append(self.width - 1 if self.missing else -1)  # the last entry is that of code -1: missing
+        columns = np.array(column_of_code, dtype=np.intp)[texts.codes]
+        rows = np.flatnonzero(columns >= 0)
+        encoded[rows, columns[rows]] = 1
         return [value for value in texts.values if value not in column]
 
     def describe(self) -> str:
-        """Say what it becomes, in words."""
+        """Describe the encoded columns."""
         number = len(self.values) + bool(self.missing)
         words = f"{number} categor{'y' if number == 1 else 'ies'}"
         if self.missing:
-            words += f", one of them for {self.missing} missing value{'s' * (self.missing > 1)}"
-        return words + f"; {len(self.rest)} rarer ones share the column 'other'" * bool(self.rest)
+            words += f", one of them for {_missing_values(self.missing)}"
+        if self.rest:
+            words += f"; {len(self.rest)} rarer ones share the column 'other'"
+        return words
+
+
+def _missing_values(number: int) -> str:
+    return f"{number} missing value{'' if number == 1 else 's'}"
 
 
 def fit_numbers(values: NDArray[np.float64], kind: str) -> list[Number]:
-    """Measure columns of numbers, (columns, rows), of which NaN are missing."""
+    """Return mean, standard deviation and missing values of columns of numbers, (columns, rows), NaN where missing."""
     missing = np.isnan(values)
-    gaps = missing.sum(axis=1)
-    count = np.maximum(values.shape[1] - gaps, 1)
-    low, high = (np.nan_to_num(end.reduce(values, axis=1)) for end in (np.fmin, np.fmax))  # NaN: a column of NaN alone
-    # Squares overflow or vanish near the ends of double precision: such columns are measured in another unit.
-    unit = np.frexp(np.maximum(-low, high))[1]
-    unit = np.where(np.abs(unit) > 400, unit, 0)
-    if unit.any():
-        values, low, high = np.ldexp(values, -unit[:, None]), np.ldexp(low, -unit), np.ldexp(high, -unit)
-    mean = np.where(missing, 0, values).sum(axis=1) / count
+    num_missing = missing.sum(axis=1)
+    num_present = np.maximum(values.shape[1] - num_missing, 1)
+    # The extremes of a column in which all values are missing are NaN; they become 0.
+    low = np.nan_to_num(np.fmin.reduce(values, axis=1))
+    high = np.nan_to_num(np.fmax.reduce(values, axis=1))
+    # Squares overflow or underflow near the limits of double precision: scale such columns by a power of 2.
+    exponent = np.frexp(np.maximum(-low, high))[1]
+    exponent = np.where(np.abs(exponent) > 400, exponent, 0)
+    if exponent.any():
+        values = np.ldexp(values, -exponent[:, None])
+        low = np.ldexp(low, -exponent)
+        high = np.ldexp(high, -exponent)
+    mean = np.where(missing, 0, values).sum(axis=1) / num_present
     deviation = values - mean[:, None]
     deviation[missing] = 0
-    spread = np.sqrt(np.square(deviation, out=deviation).sum(axis=1) / count)
-    constant = (low == high) | (spread <= 10 * np.finfo(np.float64).eps * np.abs(mean))  # rounding is no variation
-    mean, spread = np.where(low == high, low, mean), np.where(constant, 0, spread)
-    facts = zip(np.ldexp(mean, unit).tolist(), np.ldexp(spread, unit).tolist(), gaps.tolist(), strict=True)
-    return [Number(kind, *fact) for fact in facts]
+    spread = np.sqrt(np.square(deviation, out=deviation).sum(axis=1) / num_present)
+    # A spread as small as rounding errors counts as constant.
+    constant = (low == high) | (spread <= 10 * np.finfo(np.float64).eps * np.abs(mean))
+    mean = np.where(low == high, low, mean)
+    spread = np.where(constant, 0, spread)
+    means = np.ldexp(mean, exponent).tolist()
+    scales = np.ldexp(spread, exponent).tolist()
+    return [Number(kind, *facts) for facts in zip(means, scales, num_missing.tolist(), strict=True)]
 
 
 def standardise(values: NDArray[np.float64], columns: Sequence[Number]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return ``(values - mean) / scale`` and what is missing, which is 0; both (columns, rows)."""
+    """Return ``(values - mean) / scale``, 0 where a value is missing, and where values are missing; (columns, rows)."""
     mean = np.array([column.mean for column in columns])[:, None]
     scale = np.array([column.scale for column in columns])[:, None]
     missing = np.isnan(values)
-    half = np.where(np.maximum(np.abs(mean), scale) > 1e150, 0.5, 1.0)  # else the difference could overflow
+    half = np.where(np.maximum(np.abs(mean), scale) > 1e150, 0.5, 1.0)  # keeps the difference from overflowing
     unit = scale * half
     with np.errstate(over="ignore"):
         z = (values * half - mean * half) / np.where(unit > 0, unit, 1)
@@ -150,58 +168,61 @@ def standardise(values: NDArray[np.float64], columns: Sequence[Number]) -> tuple
 
 
 def fit_texts(texts: Texts, label: str, max_categories: int) -> Category:
-    """Count the texts of a column; `label` names it in a message."""
-    rows, number = len(texts.codes), len(texts.values)
-    if number > max_categories and number > rows / 2:
+    """Return the most frequent texts of a column as categories; messages call the column `label`."""
+    rows = len(texts.codes)
+    different = len(texts.values)
+    if different > max_categories and different > rows / 2:
         raise ValueError(
-            f"{label} has {number} different texts in {rows} rows, as an id has; drop it, it says nothing of new rows"
+            f"{label} has {different} different texts in {rows} rows, like an id; drop it, it does not help to predict "
+            "new rows"
         )
-    counts = np.bincount(texts.codes[texts.codes >= 0], minlength=number).tolist()
-    ranked = [value for _, value in sorted((-count, value) for count, value in zip(counts, texts.values, strict=True))]
-    missing = int((texts.codes < 0).sum())
-    return Category(tuple(sorted(ranked[:max_categories])), tuple(sorted(ranked[max_categories:])), missing)
+    is_missing = texts.codes < 0
+    counts = np.bincount(texts.codes[~is_missing], minlength=different).tolist()
+    most_frequent_first = sorted(zip(counts, texts.values, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    ranked = [value for _, value in most_frequent_first]
+    return Category(
+        values=tuple(sorted(ranked[:max_categories])),
+        rest=tuple(sorted(ranked[max_categories:])),
+        missing=int(is_missing.sum()),
+    )
 
 
 def to_json(column: Number | Category) -> dict[str, Any]:
     """Return the facts of a column in JSON types."""
-    facts = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(column).items()}
-    return facts if isinstance(column, Number) else {"kind": "category"} | facts
+    if isinstance(column, Number):
+        return asdict(column)
+    return {
+        "kind": "category",
+        "values": list(column.values),
+        "rest": list(column.rest),
+        "missing": column.missing,
+    }
 
 
-def from_json(facts: Any, rows: int) -> Number | Category:
-    """Read the facts of a column that was fitted on so many rows, trusting nothing."""
-    kind: Any = facts.get("kind") if isinstance(facts, dict) else None
-    names = ("values", "rest") if kind == "category" else ("mean", "scale")
-    require(isinstance(facts, dict) and facts.keys() == {"kind", "missing", *names}, "a column", facts)
-    first, second, missing = facts[names[0]], facts[names[1]], facts["missing"]
-    require(is_count(missing) and missing <= rows, "missing", missing)
-    if kind == "category":
-        require(are_texts(first) and first == sorted(first), "values", first)
-        require(are_texts(second) and second == sorted(second) and bool(first or not second), "rest", second)
-        require(not set(first) & set(second) and bool(first or missing), "values", first)
-        return Category(tuple(first), tuple(second), missing)
-    require(isinstance(kind, str) and kind in KINDS, "kind", kind)
-    require(_is_finite(first), "mean", first)
-    require(_is_finite(second) and second >= 0, "scale", second)
-    return Number(kind, float(first), float(second), missing)
+_MISSING = count(0, 2**63 - 1)
+_TEXTS = distinct(list_of(any_text, 0, 2**63 - 1))
+_check_number = record({"kind": one_of(KINDS), "mean": number, "scale": number, "missing": _MISSING})
+_check_category = record({"kind": one_of(["category"]), "values": _TEXTS, "rest": _TEXTS, "missing": _MISSING})
 
 
-def require(good: bool, what: str, found: Any) -> None:
-    """Refuse stored facts that `to_json` did not write."""
-    if not good:
-        shown = reprlib.repr(found)[:200]
-        raise ValueError(f"the stored features are damaged: {what} is {shown}; fit and save them again")
+def check(facts: Any, what: str) -> None:
+    """Check the facts of a column that were read from JSON."""
+    if not isinstance(facts, dict) or facts.get("kind") != "category":
+        _check_number(facts, what)
+        require(facts["scale"] >= 0, f"{what}['scale']", facts["scale"])
+        return
+    _check_category(facts, what)
+    values = facts["values"]
+    rest = facts["rest"]
+    require(values == sorted(values), f"{what}['values']", values)
+    require(rest == sorted(rest), f"{what}['rest']", rest)
+    require(not set(values) & set(rest), f"{what}['rest']", rest)
+    require(bool(values) or not rest, f"{what}['values']", values)
+    require(bool(values) or facts["missing"] > 0, f"{what}['values']", values)
 
 
-def is_count(value: Any) -> bool:
-    """Tell whether a value from JSON is an integer of at least 0, and one of this world."""
-    return type(value) is int and 0 <= value < 2**63
-
-
-def are_texts(value: Any) -> bool:
-    """Tell whether a value from JSON is a list of different texts."""
-    return isinstance(value, list) and all(type(text) is str for text in value) and len(set(value)) == len(value)
-
-
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+def from_json(facts: Any) -> Number | Category:
+    """Return the column whose facts `to_json` returned; `check` must have passed."""
+    if facts["kind"] == "category":
+        return Category(tuple(facts["values"]), tuple(facts["rest"]), facts["missing"])
+    return Number(facts["kind"], float(facts["mean"]), float(facts["scale"]), facts["missing"])

@@ -1,8 +1,7 @@
-"""From a user's table to the matrix that a network reads: fitted once, stored as JSON, applied to new rows."""
+"""Encode a user's table as the matrix that a network reads: fit once, store as JSON, apply to new rows."""
 
 import math
 import reprlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,30 +9,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.messages import listed
-from candidly.tables import column_encoders as encoding
-from candidly.tables.column_encoders import KINDS, Category, Number, are_texts, is_count, require
+from candidly.messages import listed, visible, warn
+from candidly.store.validation import any_text, count, distinct, list_of, optional, record, require
+from candidly.tables import column_encoders
+from candidly.tables.column_encoders import KINDS, Category, Number
 from candidly.tables.columns import MOST_COLUMNS, Numbers, Table, Texts, parse, read, to_number
 
 _ESTIMATOR = "PartialLabelClassifier"  # scikit-learn's messages name it
-_LINES = 20  # of a description, for each kind of column
+_LINES = 20  # lines of a description for each kind of column
+_MOST_PIXELS = 2**31 - 1  # numbers in one image
 
 
 @dataclass(frozen=True)
 class Features:
-    """How the columns of a table become numbers; `fit` finds out.
+    """A fitted encoder of tables: how each column becomes numbers. Create it with ``Features.fit(X)``.
 
-    Numbers are standardised. A missing one becomes the mean, and a column beside it says where. Each category has a
-    column that is 1 where it occurs.
+    Numbers are standardised; dates and durations are seconds. A missing number becomes the mean, and if `fit` saw any,
+    an extra column marks them. The most frequent categories of a text column each have a column that is 1 where the
+    category occurs, the others share one, and missing values are a category.
 
     Attributes
     ----------
     columns : tuple of Number or Category
-        What is known of each column.
+        Statistics of each column.
     names_ : tuple of str or None
-        Column names; None if X was no table.
+        Column names; None if X was not a table.
     rows : int
-        How many rows there were.
+        Number of rows that `fit` used.
     image : tuple of int or None
         Shape of one image, if X held images: they are not encoded, and there are no columns.
 
@@ -58,31 +60,32 @@ class Features:
 
     @classmethod
     def fit(cls, X: Any, *, rows: NDArray[np.intp] | None = None, max_categories: int = 50) -> "Features":
-        """Look at every column.
+        """Return how to encode the columns of X.
 
         Parameters
         ----------
         X : array, nested list, tensor, sparse matrix, or table of pandas, polars or pyarrow; shape (n, d)
-            Numbers, text and dates, by column. Text that reads as numbers in all rows is numbers. Images, bytes (uint8)
-            of shape (n, channels, height, width), stay as they are.
+            Each column holds numbers, text or dates. Text columns in which all values are numbers are numbers. Images,
+            bytes (uint8) of shape (n, channels, height, width), are not changed. A `candidly.tables.columns.Table` is
+            accepted too.
         rows : array of int, optional
-            The rows to look at, by default each of them once.
+            Indices of the rows to use, possibly repeated; by default all rows. Images are not looked at.
         max_categories : int
-            How many categories of a column get a column of their own: the most frequent. The rest share one.
+            Number of categories of a column that get separate columns: the most frequent. The rest share one.
         """
         if isinstance(max_categories, bool) or not isinstance(max_categories, int | np.integer) or max_categories < 1:
             raise ValueError(f"max_categories is {max_categories!r}; pass an integer of at least 1")
         table = read(X)
-        if isinstance(table, np.ndarray):
+        if isinstance(table, np.ndarray):  # images; anything else is a Table now
             return cls((), None, len(table), table.shape[1:])
         table.check_size(table.shape[1])
         columns: list[Number | Category] = []
         for j, whole in table.blocks():
             block = whole if rows is None else whole.take(rows)
             if isinstance(block, Numbers):
-                columns += encoding.fit_numbers(block.values, block.kind)
+                columns += column_encoders.fit_numbers(block.values, block.kind)
             else:
-                columns.append(encoding.fit_texts(block, table.label(j), int(max_categories)))
+                columns.append(column_encoders.fit_texts(block, table.label(j), int(max_categories)))
         features = cls(tuple(columns), table.names, table.shape[0] if rows is None else len(rows))
         if features.width > MOST_COLUMNS:
             raise ValueError(f"X has {features.width} columns when encoded; the limit is {MOST_COLUMNS}, select some")
@@ -90,12 +93,12 @@ class Features:
 
     @property
     def n_features_in_(self) -> int:
-        """How many columns X has, or how many numbers an image."""
+        """Number of columns of X, or of numbers in an image."""
         return math.prod(self.image) if self.image else len(self.columns)
 
     @property
     def width(self) -> int:
-        """How many columns the encoded matrix has, or how many numbers an image."""
+        """Number of columns of the encoded matrix, or of numbers in an image."""
         return math.prod(self.image) if self.image else sum(column.width for column in self.columns)
 
     @property
@@ -110,165 +113,211 @@ class Features:
         Parameters
         ----------
         X : as in `fit`
-            Columns of a table are taken by name, in whatever order they come.
+            Columns of a table are matched by name; their order does not matter.
 
         Returns
         -------
-        array, shape (n, width)
-            In float32. A number further than a million standard deviations from the mean counts as a million, and
-            what was constant in `fit` is 0. Images are copied as they are.
+        array
+            Of shape (n, width), in float32. Numbers are clipped at a million standard deviations from the mean, and
+            columns that were constant in `fit` are 0. Images are copied unchanged.
 
         Warns
         -----
         UserWarning
-            If values are missing in a column that had all of them, or categories are new: all columns of that category
-            are 0 there.
+            If values are missing in a column that had no missing values in `fit`, or if a category is new: all encoded
+            columns of that text column are then 0 in that row.
         """
         table = read(X)
-        if isinstance(table, np.ndarray) or self.image is not None:
+        if isinstance(table, np.ndarray) or self.image is not None:  # images, or they were fitted
             return self._check_images(table).copy()
         table = self._take_columns(table)
         table.check_size(self.width)
-        rows = _Rows(table, self.columns)
-        for first, block in table.blocks({j for j, column in enumerate(self.columns) if isinstance(column, Category)}):
-            rows.put(first, block)
-        rows.warn()
-        return rows.encoded
+        encoder = _Encoder(table, self.columns)
+        categories = {j for j, column in enumerate(self.columns) if isinstance(column, Category)}
+        for first, block in table.blocks(categories):
+            encoder.encode(first, block)
+        encoder.warn_of_unseen()
+        return encoder.encoded
 
     def describe(self) -> list[str]:
-        """Say in plain words what happens to which columns."""
+        """Return a description of how the columns are encoded, in lines."""
         if self.image is not None:
-            return [f"images of shape {self.image}, passed on as they are"]
+            return [f"images of shape {self.image}, not changed"]
         names = self.names_ or [f"column {j}" for j in range(len(self.columns))]
-        named = [(_printable(name), column) for name, column in zip(names, self.columns, strict=True)]
-        numeric = [(name, column) for name, column in named if isinstance(column, Number)]
-        constant = [name for name, column in numeric if not column.scale]
+        named = [(visible(name), column) for name, column in zip(names, self.columns, strict=True)]
+        numbers = [(name, column) for name, column in named if isinstance(column, Number)]
+        categories = [(name, column) for name, column in named if isinstance(column, Category)]
+        constant = [name for name, column in numbers if column.scale == 0]
+        varying = len(numbers) - len(constant)
         lines = []
-        if varying := len(numeric) - len(constant):
-            lines.append(f"{varying} numeric column{'s' * (varying > 1)} standardised")
+        if varying:
+            lines.append(f"{varying} numeric {_plural('column', varying)} standardised")
         if constant:
-            shown = ", ".join(constant[:_LINES]) + ", …" * (len(constant) > _LINES)
-            lines.append(f"{len(constant)} constant column{'s' * (len(constant) > 1)} set to 0: {shown}")
-        lines += _cut([f"{name}: {column.read_as}" for name, column in numeric if column.read_as])
-        lines += _cut([f"{name}: {column.describe_missing(self.rows)}" for name, column in numeric if column.missing])
-        return lines + _cut([f"{name}: {column.describe()}" for name, column in named if isinstance(column, Category)])
+            number = len(constant)
+            lines.append(f"{number} constant {_plural('column', number)} set to 0: {listed(constant, _LINES)}")
+        lines += _cut([f"{name}: {column.read_as}" for name, column in numbers if column.read_as])
+        lines += _cut([f"{name}: {column.describe_missing(self.rows)}" for name, column in numbers if column.missing])
+        lines += _cut([f"{name}: {column.describe()}" for name, column in categories])
+        return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON types; floating-point numbers come back to the bit."""
+        """Return everything in JSON types; `from_json` restores floating-point numbers to the bit."""
         return {
             "rows": self.rows,
             "names": None if self.names_ is None else list(self.names_),
             "image": None if self.image is None else list(self.image),
-            "columns": [encoding.to_json(column) for column in self.columns],
+            "columns": [column_encoders.to_json(column) for column in self.columns],
         }
 
     @classmethod
     def from_json(cls, facts: Any) -> "Features":
-        """Read what `to_json` returned, trusting nothing."""
-        keys = ("rows", "names", "image", "columns")
-        require(isinstance(facts, dict) and facts.keys() == set(keys), "the whole", facts)
-        rows, names, image, columns = (facts[key] for key in keys)
-        require(is_count(rows) and rows > 0, "rows", rows)
-        require(isinstance(columns, list) and len(columns) <= MOST_COLUMNS, "columns", columns)
-        if image is not None:
-            require(isinstance(image, list) and len(image) == 3 and all(map(is_count, image)), "image", image)
-            require(0 < math.prod(image) < 2**31 and not columns and names is None, "image", image)
-            return cls((), None, rows, tuple(image))
-        require(names is None or (are_texts(names) and len(names) == len(columns)), "names", names)
-        known = tuple(encoding.from_json(column, rows) for column in columns)
+        """Read what `to_json` returned. Raise ValueError if it is damaged."""
+        try:
+            return cls._from_json(facts)
+        except ValueError as error:
+            raise ValueError(f"the stored features are damaged: {error}; fit and save them again") from None
+
+    @classmethod
+    def _from_json(cls, facts: Any) -> "Features":
+        _check_facts(facts, "the whole")
+        rows = facts["rows"]
+        names = facts["names"]
+        columns = facts["columns"]
+        if facts["image"] is not None:
+            image = tuple(facts["image"])
+            require(math.prod(image) <= _MOST_PIXELS, "the size of an image", math.prod(image))
+            require(not columns, "the number of columns beside an image", len(columns))
+            require(names is None, "the list of names beside an image", names)
+            return cls((), None, rows, image)
+        require(names is None or len(names) == len(columns), "names", names)
+        known = tuple(column_encoders.from_json(column) for column in columns)
+        for j, column in enumerate(known):
+            require(column.missing <= rows, f"columns[{j}]['missing']", column.missing)
         features = cls(known, None if names is None else tuple(names), rows)
         require(0 < features.width <= MOST_COLUMNS, "the number of encoded columns", features.width)
         return features
 
     def _check_images(self, images: Table | NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the images. Raise ValueError if X or `fit` had none, or if they have another shape."""
+        if isinstance(images, np.ndarray) and images.shape[1:] == self.image:
+            return images
         found = f"images of shape {images.shape[1:]}" if isinstance(images, np.ndarray) else "a table"
         wanted = "a table" if self.image is None else f"images (uint8) of shape {self.image}"
-        if not isinstance(images, np.ndarray) or images.shape[1:] != self.image:
-            raise ValueError(f"X is {found}, but {_ESTIMATOR} was fitted on {wanted}; pass the same")
-        return images
+        raise ValueError(f"X is {found}, but {_ESTIMATOR} was fitted on {wanted}; pass the same")
 
     def _take_columns(self, table: Table) -> Table:
         """Return the columns in the order of `fit`."""
         if self.names_ is not None and table.names is not None:
-            lacking = sorted(set(self.names_) - set(table.names))
-            extra = sorted(set(table.names) - set(self.names_))
-            wrong = [f"lacks the columns {listed(map(repr, lacking))}"] * bool(lacking)
-            wrong += [f"has the columns {listed(map(repr, extra))}, which fit did not see"] * bool(extra)
-            if wrong:
-                raise ValueError(f"X {' and '.join(wrong)}; pass the columns that were fitted")
+            _compare_names(self.names_, table.names)
             return table.by_name(self.names_)
+        # The next three messages are scikit-learn's: its estimator checks look for them.
         if table.shape[1] != len(self.columns):
             raise ValueError(
                 f"X has {table.shape[1]} features, but {_ESTIMATOR} is expecting {len(self.columns)} features as input"
             )
-        if (self.names_ is None) != (table.names is None):
-            has, was = ("has", "without") if self.names_ is None else ("does not have valid", "with")
-            message = f"X {has} feature names, but {_ESTIMATOR} was fitted {was} feature names"
-            warnings.warn(message, stacklevel=3)
+        if self.names_ is None and table.names is not None:
+            warn(f"X has feature names, but {_ESTIMATOR} was fitted without feature names")
+        if self.names_ is not None and table.names is None:
+            warn(f"X does not have valid feature names, but {_ESTIMATOR} was fitted with feature names")
         return table
 
 
-class _Rows:
-    """Encoded rows in the making, and what is to be said of them."""
+_check_facts = record(
+    {
+        "rows": count(1, 2**63 - 1),
+        "names": optional(distinct(list_of(any_text, 0, MOST_COLUMNS))),
+        "image": optional(list_of(count(1, _MOST_PIXELS), 3, 3)),
+        "columns": list_of(column_encoders.check, 0, MOST_COLUMNS),
+    }
+)
+
+
+def _compare_names(fitted: Sequence[str], found: Sequence[str]) -> None:
+    """Raise ValueError if a table has other columns than the table that was fitted."""
+    lacking = sorted(set(fitted) - set(found))
+    extra = sorted(set(found) - set(fitted))
+    wrong = []
+    if lacking:
+        wrong.append(f"lacks the columns {listed(map(repr, lacking))}")
+    if extra:
+        wrong.append(f"has the columns {listed(map(repr, extra))}, which fit did not see")
+    if wrong:
+        raise ValueError(f"X {' and '.join(wrong)}; pass the columns that were fitted")
+
+
+class _Encoder:
+    """Encodes a table block by block, and collects what `fit` did not see.
+
+    A block is a number of adjacent columns of numbers, or a single column of texts.
+    """
 
     def __init__(self, table: Table, columns: Sequence[Number | Category]) -> None:
-        self.table, self.columns = table, columns
+        self.table = table
+        self.columns = columns
         self.starts = np.cumsum([0, *(column.width for column in columns)])
         self.encoded = np.zeros((table.shape[0], int(self.starts[-1])), dtype=np.float32)
-        self.gaps: list[int] = []  # columns that lack values and did not in fit
-        self.news: list[str] = []  # categories that were not in fit
+        self.newly_missing: list[int] = []  # columns with missing values that had none in `fit`
+        self.new_categories: list[str] = []
 
-    def put(self, first: int, block: Numbers | Texts) -> None:
-        """Encode a block, of which this is the number of the first column."""
+    def encode(self, first: int, block: Numbers | Texts) -> None:
+        """Encode a block of columns; `first` is the number of its first column."""
         column = self.columns[first]
         if isinstance(column, Number):
-            self._put_numbers(first, self._as_numbers(first, block, column))
-        elif isinstance(block, Texts):
-            new = column.encode(block, self.encoded[:, self.starts[first] : self.starts[first + 1]])
-            self.news += [f"{reprlib.repr(value)} in {self.table.label(first)}" for value in new]
-            self.gaps += [first] * (not column.missing and bool((block.codes < 0).any()))
+            self._encode_numbers(first, self._as_numbers(first, block, column))
+        else:
+            assert isinstance(block, Texts), "Table.blocks returns the columns of categories as texts"
+            self._encode_texts(first, block, column)
 
-    def _put_numbers(self, first: int, block: Numbers) -> None:
+    def _encode_texts(self, first: int, block: Texts, column: Category) -> None:
+        new = column.encode(block, self.encoded[:, self.starts[first] : self.starts[first + 1]])
+        self.new_categories += [f"{reprlib.repr(value)} in {self.table.label(first)}" for value in new]
+        if not column.missing and (block.codes < 0).any():
+            self.newly_missing.append(first)
+
+    def _encode_numbers(self, first: int, block: Numbers) -> None:
         columns = [c for c in self.columns[first : first + len(block.values)] if isinstance(c, Number)]
         for j, column in enumerate(columns, first):
             if not column.accepts(block.kind) and not np.isnan(block.values[j - first]).all():
-                has, held = KINDS[block.kind], KINDS[column.kind]
-                raise ValueError(f"{self.table.label(j)} of X has {has} but held {held} in fit; convert it")
-        z, missing = encoding.standardise(block.values, columns)
+                raise ValueError(
+                    f"{self.table.label(j)} of X has {KINDS[block.kind]} but held {KINDS[column.kind]} in fit; "
+                    "convert it"
+                )
+        z, missing = column_encoders.standardise(block.values, columns)
         self.encoded[:, self.starts[first : first + len(columns)]] = z.T
         for i in np.flatnonzero(missing.any(axis=1)).tolist():
             if columns[i].missing:
-                self.encoded[:, self.starts[first + i] + 1] = missing[i]
+                self.encoded[:, self.starts[first + i] + 1] = missing[i]  # the column after the values
             else:
-                self.gaps.append(first + i)
+                self.newly_missing.append(first + i)
 
     def _as_numbers(self, first: int, block: Numbers | Texts, column: Number) -> Numbers:
-        """Read the texts of a column that held numbers in `fit`."""
-        numbers = parse(block) if isinstance(block, Texts) else block
-        if isinstance(numbers, Numbers):
-            return numbers
-        code = next(code for code, text in enumerate(numbers.values) if to_number(text) is None)
-        row, found = int((numbers.codes == code).argmax()), reprlib.repr(numbers.values[code])
-        place, held = self.table.label(first), KINDS[column.kind]
-        raise ValueError(f"X has {found} in row {row}, {place}, which held {held} in fit; correct it")
+        """Return a block as numbers, because its column held numbers in `fit`."""
+        parsed = parse(block) if isinstance(block, Texts) else block
+        if isinstance(parsed, Numbers):
+            return parsed
+        code = next(code for code, text in enumerate(parsed.values) if to_number(text) is None)
+        row = int((parsed.codes == code).argmax())
+        value = reprlib.repr(parsed.values[code])
+        raise ValueError(
+            f"X has {value} in row {row}, {self.table.label(first)}, which held {KINDS[column.kind]} in fit; correct it"
+        )
 
-    def warn(self) -> None:
-        """Warn once of each thing that `fit` did not see."""
-        if self.gaps:
-            where = listed(map(self.table.label, self.gaps))
-            message = (
-                f"X lacks values where fit saw none missing, in {where}; numbers become the mean, categories zeros"
+    def warn_of_unseen(self) -> None:
+        """Warn of missing values and of categories that `fit` did not see."""
+        if self.newly_missing:
+            where = listed(map(self.table.label, self.newly_missing))
+            warn(
+                f"X has missing values in {where}, where the training data had none; numbers are replaced by the mean, "
+                "categories by zeros"
             )
-            warnings.warn(message, stacklevel=3)
-        if self.news:
-            message = f"X has categories that fit did not see, which become zeros: {listed(self.news)}"
-            warnings.warn(message, stacklevel=3)
+        if self.new_categories:
+            warn(f"X has categories that fit did not see, which become zeros: {listed(self.new_categories)}")
+
+
+def _plural(word: str, number: int) -> str:
+    return word if number == 1 else f"{word}s"
 
 
 def _cut(lines: list[str]) -> list[str]:
     more = len(lines) - _LINES
-    return lines if more <= 0 else [*lines[:_LINES], f"and so on for {more} more columns"]
-
-
-def _printable(name: str) -> str:
-    return name if name.isprintable() else ascii(name)
+    return lines if more <= 0 else [*lines[:_LINES], f"and {more} more columns"]

@@ -1,6 +1,6 @@
 """A user's table with a column of candidates, or with votes in another table: features, candidate sets, ids, labels.
 
-Features stay as they are, including text and missing values; `candidly.data.read_table` returns a matrix of numbers.
+Features are kept unchanged, including text and missing values; `candidly.data.read_table` returns a matrix of numbers.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from candidly.tables import class_columns, files
 from candidly.tables.class_columns import Names
 from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
 
-__all__ = ["Labelled", "VoteColumns", "check_types", "column_texts", "name_of", "read", "read_votes"]
+__all__ = ["Labelled", "VoteColumns", "check_types", "column_texts", "name_of", "read_labelled", "read_votes"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Labelled:
     weights: NDArray[np.float64] | None = None
 
 
-def read(
+def read_labelled(
     source: files.FilePath,
     schema: Schema,
     *,
@@ -110,7 +110,7 @@ def read(
     >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
     ...     _ = file.write("id,weight,candidates\na,4.5,cat|dog\nb,9,dog\n")
     ...     file.flush()
-    ...     rows = read(file.name, Schema("candidates", id="id"))
+    ...     rows = read_labelled(file.name, Schema("candidates", id="id"))
     >>> rows.ids, rows.features.column_names, rows.candidates.decode()
     (['a', 'b'], ['weight'], [('cat', 'dog'), ('dog',)])
     """
@@ -146,7 +146,7 @@ def read_votes(
         Which column of the features is what. The ids are the tasks; by default their column has the same name as in
         the votes.
     classes
-        As in `read`.
+        As in `read_labelled`.
     min_votes, min_share
         As in `candidly.candidates.from_annotations`.
 

@@ -109,7 +109,7 @@ def choose_features(table: Any, file: str, schema: Schema) -> tuple[list[str], S
     Warns
     -----
     UserWarning
-        When an index is left out, or when a feature has a name as true labels have.
+        When an index is left out, or when a feature is named like a column of true labels.
 
     Examples
     --------

@@ -56,5 +56,5 @@ def test_gunzip_stops_at_the_limit(tmp_path):
 def test_gunzip_rejects_damaged_files(tmp_path, damage):
     path = tmp_path / "file.gz"
     path.write_bytes(damage(gzip.compress(b"content" * 100)))
-    with pytest.raises(ValueError, match=r"file.gz is no readable gzip file"):
+    with pytest.raises(ValueError, match=r"file.gz is not a readable gzip file"):
         gunzip(path, 1000)

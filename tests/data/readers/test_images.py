@@ -69,7 +69,7 @@ def test_idx_checks_sizes_before_it_claims_memory(tmp_path, monkeypatch, suffix)
 def test_idx_truncated_gzip(tmp_path):
     path = tmp_path / "labels.gz"
     path.write_bytes(gzip.compress(made.idx(made.images(999)))[:-9])
-    with pytest.raises(ValueError, match=r"labels.gz is no readable gzip file"):
+    with pytest.raises(ValueError, match=r"labels.gz is not a readable gzip file"):
         read_idx_content(path, 1)
 
 
@@ -115,9 +115,9 @@ def test_cifar100(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "has 0 bytes, no multiple of 3073"),
-        (bytes(3072), "has 3072 bytes, no multiple of 3073"),
-        (bytes(3074), "has 3074 bytes, no multiple of 3073"),
+        (b"", "has 0 bytes, not a multiple of 3073"),
+        (bytes(3072), "has 3072 bytes, not a multiple of 3073"),
+        (bytes(3074), "has 3074 bytes, not a multiple of 3073"),
         (b"\x0a" + bytes(3072), "row 0 has the label 10, but cifar10 has 10 classes"),
         (b"\x80\x02}q", "is a batch of the python version, a pickle, which can run any code.*cifar-10-binary.tar.gz"),
     ],

@@ -36,7 +36,7 @@ def test_rejects_damaged_files(tmp_path, damage):
     path = tmp_path / "a.npz"
     np.savez(path, X=np.arange(100))
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"a.npz is no readable .npz file"):
+    with pytest.raises(ValueError, match=r"a.npz is not a readable .npz file"):
         npz.read(path, ["X"])
 
 
@@ -44,7 +44,7 @@ def test_rejects_changed_bytes(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, X=np.full(100, 7, np.uint8))
     path.write_bytes(path.read_bytes().replace(bytes([7] * 50), bytes([8] * 50), 1))
-    with pytest.raises(ValueError, match=r"a.npz is no readable .npz file .*CRC"):
+    with pytest.raises(ValueError, match=r"a.npz is not a readable .npz file .*CRC"):
         npz.read(path, ["X"])
 
 
@@ -79,11 +79,11 @@ def raw_member(header, content=b"1234", version=b"\x01\x00"):
         (f"{{'descr': '|u1', 'fortran_order': False, 'shape': (0, {2**62}, 8)}}", "X is "),
         ("{'descr': '|V0', 'fortran_order': False, 'shape': (10,)}", "X has type .*take no space"),
         ("{'descr': '<U0', 'fortran_order': False, 'shape': (10,)}", "X has type .*take no space"),
-        ("{'descr': 7, 'fortran_order': False, 'shape': (4,)}", "X is no readable array"),
-        ("{'descr': ('|u1', 'x'), 'fortran_order': False, 'shape': (4,)}", "X is no readable array"),
-        ("{'descr': '|u1', 'fortran_order': False, 'shape': (4,)", "X is no readable array"),
-        ("{'descr': '''|u1, 'fortran_order': False, 'shape': (4,)}", "X is no readable array"),
-        ("(" * 900, "X is no readable array"),
+        ("{'descr': 7, 'fortran_order': False, 'shape': (4,)}", "X is not a readable array"),
+        ("{'descr': ('|u1', 'x'), 'fortran_order': False, 'shape': (4,)}", "X is not a readable array"),
+        ("{'descr': '|u1', 'fortran_order': False, 'shape': (4,)", "X is not a readable array"),
+        ("{'descr': '''|u1, 'fortran_order': False, 'shape': (4,)}", "X is not a readable array"),
+        ("(" * 900, "X is not a readable array"),
     ],
 )
 def test_rejects_headers_that_numpy_stumbles_over(tmp_path, header, message):
@@ -97,7 +97,7 @@ def test_rejects_other_versions(tmp_path):
     header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}"
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("X.npy", raw_member(header, version=b"\x09\x00"))
-    with pytest.raises(ValueError, match=r"a.npz: X is no readable array"):
+    with pytest.raises(ValueError, match=r"a.npz: X is not a readable array"):
         npz.read(tmp_path / "a.npz", ["X"])
 
 
@@ -141,7 +141,7 @@ def test_rejects_sizes_that_cannot_be(tmp_path):
 def test_rejects_no_array(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("X.npy", b"no array at all")
-    with pytest.raises(ValueError, match=r"a.npz: X is no readable array"):
+    with pytest.raises(ValueError, match=r"a.npz: X is not a readable array"):
         npz.read(tmp_path / "a.npz", ["X"])
 
 

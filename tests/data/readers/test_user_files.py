@@ -132,8 +132,8 @@ def test_warns_once_of_labels_that_are_no_candidates(tmp_path):
         dataset = load(tmp_path / "toy.npz")
     np.testing.assert_array_equal(dataset.S, S)
     assert [str(warning.message) for warning in caught] == [
-        f"{tmp_path / 'toy.npz'}: in 2 of 300 rows (0.67%) the true label is not among the candidates, first row 7; "
-        "check separator and spelling, or mind that methods assume it is"
+        f"{tmp_path / 'toy.npz'}: in 2 of 300 rows (0.67%) the true label is not among the candidates, first in row 7; "
+        "check separator and spelling: methods assume that it is"
     ]
     assert caught[0].filename == __file__, "it points at the caller"
 

@@ -53,7 +53,7 @@ def test_all_rows_alike():
 
 @pytest.mark.parametrize("k", [0, -1, 5, 6])
 def test_k_out_of_range(k):
-    with pytest.raises(ValueError, match=rf"k = {k} neighbours were asked of 5 rows; use 1 <= k <= 4"):
+    with pytest.raises(ValueError, match=rf"k is {k}, but there are 5 rows; use 1 <= k <= 4"):
         neighbours.nearest(points(5), k)
 
 

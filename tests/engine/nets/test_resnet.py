@@ -187,3 +187,14 @@ def test_evaluation_uses_the_bias_of_convolutions():
         x = images(4)[0]
         ours._dtype = torch.float32
         assert torch.allclose(ours(x), theirs(x), atol=1e-4)
+
+
+def test_a_network_for_gpus_can_turn_to_float32(narrow):
+    """Then it computes as one that was built for float32 does."""
+    half, plain = build(half=True), build()
+    x, _ = images(2)
+    half.use_float32()
+    with torch.no_grad():
+        assert torch.equal(half.eval()(x), plain.eval()(x))
+    assert [one.stride() for one in half.parameters()] == [one.stride() for one in plain.parameters()]
+    assert build(half=True).stem[0][0].weight.stride() != plain.stem[0][0].weight.stride()

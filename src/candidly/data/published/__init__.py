@@ -1,1 +1,1 @@
-"""The published datasets: what is known of them, where they lie, how they are downloaded, checked and read."""
+"""Published datasets: their registry, and how they are found, downloaded, checked and read."""

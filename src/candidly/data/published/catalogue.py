@@ -1,7 +1,7 @@
-r"""What the registry holds of a published dataset, and the warning that shows its terms.
+r"""The types of the registry of published datasets, and the warning that shows a dataset's licence.
 
-A digest is ``sha256:`` or ``git-blob:`` and hexadecimal digits. The latter is sha1 of ``blob SIZE\0`` and the content:
-what git stores, and for some files the only digest known.
+A digest is ``sha256:`` or ``git-blob:`` and hexadecimal digits. The latter is the SHA-1 of ``blob SIZE\0`` and the
+content, as git computes it; for some files it is the only digest known.
 """
 
 import warnings
@@ -9,25 +9,25 @@ from dataclasses import dataclass
 
 
 class LicenceNotice(UserWarning):
-    """Shows the terms of a dataset when it is downloaded; where the terms ask for it, whenever it is loaded."""
+    """Shows the licence of a dataset when it is downloaded and, if the licence requires it, whenever it is loaded."""
 
 
-# Python shows a warning once per line of code. Terms are shown each time, unless the user filters them.
+# Python shows a warning once per line of code. Show licences each time, unless the user filters them.
 warnings.filterwarnings("always", category=LicenceNotice, append=True)
 
 
 @dataclass(frozen=True)
 class File:
-    """A file as the readers want it.
+    """A file as the readers expect it.
 
     Attributes
     ----------
     name
         Its name.
     size, digest
-        Of its content, uncompressed, so that compressed and plain copies check alike; None where not known.
+        Of its uncompressed content, so that compressed and plain copies pass the same check; None if unknown.
     others
-        Names under which it comes compressed, or its array in another format.
+        Names of compressed copies, or of copies in another format.
     """
 
     name: str
@@ -38,16 +38,16 @@ class File:
 
 @dataclass(frozen=True)
 class Download:
-    """What the publisher offers for download: a file, or an archive with files.
+    """A file or an archive that the publisher offers for download.
 
     Attributes
     ----------
     url
         Its address; the last part is its name.
     size, digest
-        Of what the address gives, as published; None where not known.
+        Of the download, as published; None if unknown.
     members
-        The paths of the wanted files in an archive; for a plain file none.
+        The paths of the needed files in an archive; empty for a plain file.
     """
 
     url: str
@@ -57,7 +57,7 @@ class Download:
 
     @property
     def name(self) -> str:
-        """The name of what is downloaded."""
+        """The name of the downloaded file."""
         return self.url.rpartition("/")[2]
 
 
@@ -68,27 +68,27 @@ class Entry:
     Attributes
     ----------
     name
-        What `candidly.data.load` calls it.
+        Its name in `candidly.data.load`.
     format
-        The reader it takes: `mat`, `idx`, `cifar`, `svhn`, `cifar10n` or `digits`.
+        Its reader: `mat`, `idx`, `cifar`, `svhn`, `cifar10n` or `digits`.
     page
-        Where a person gets it.
+        The web page from which a person can get it.
     licence, citation
-        Its terms, and the work to cite.
+        Its licence, and the work to cite.
     shape, num_classes, classes
-        Of the whole dataset; class names where the publisher gives them.
+        Of the whole dataset; class names if the publisher gives them.
     num_train
-        How many rows are the publisher's training rows, where the publisher splits; they come first.
+        Number of the publisher's training rows, if the publisher fixed a split; they come first.
     files
-        All of them are needed, in this order.
+        The files, all of which are needed, in this order.
     folders
         Where to look for them below a data folder; downloads go to the first.
     downloads
-        Empty where nothing can be downloaded that is read here.
+        Empty if the publisher offers no format that can be read here.
     manual
-        What to do then.
+        How to get the dataset in that case.
     pickled
-        Names of the publisher's files that are pickles, which are not read: a pickle can run any code.
+        Names of the publisher's files that are pickles. They are not read, because a pickle can run any code.
     """
 
     name: str

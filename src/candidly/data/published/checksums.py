@@ -1,4 +1,4 @@
-"""Reading a file's content with a bound on memory, and telling whether it is the published one."""
+"""Check that files are the published ones, by size and digest."""
 
 import hashlib
 from pathlib import Path
@@ -8,7 +8,7 @@ from candidly.data.published.registry import REGISTRY
 
 
 def digest(content: bytes, kind: str) -> str:
-    """Return the digest of a content, of kind `sha256` or `git-blob`.
+    """Return the digest of a file's content, of kind `sha256` or `git-blob`.
 
     Examples
     --------
@@ -22,7 +22,7 @@ def digest(content: bytes, kind: str) -> str:
 
 
 def difference(content: bytes, size: int | None, expected: str | None) -> str | None:
-    """Say how a content differs from what is known of it, or return None."""
+    """Return how a content differs from the expected size and digest, or None if it does not."""
     if size is not None and len(content) != size:
         return f"{len(content)} bytes instead of {size}"
     if expected is not None:
@@ -42,18 +42,18 @@ def check(content: bytes, file: File, path: Path, entry: Entry) -> None:
     """
     _refuse(difference(content, file.size, file.digest), path, entry)
     if file.digest is None:
-        # MNIST's names and sizes are those of its successors too.
+        # The files of MNIST and of its successors have the same names and sizes.
         found = digest(content, "sha256")
         for other in REGISTRY.values():
             if any(found == known.digest for known in other.files):
                 raise ValueError(
-                    f"{path} belongs to {other.name}, not to {entry.name}; keep each dataset in a folder of its own, "
+                    f"{path} belongs to {other.name}, not to {entry.name}; keep each dataset in its own folder, "
                     f"here {entry.folders[0]}"
                 )
 
 
 def check_download(path: Path, entry: Entry) -> None:
-    """Check that a file is what the publisher offers for download under its name, if there is such a thing.
+    """Check that a file is the publisher's download of the same name, if there is one.
 
     Raises
     ------
@@ -69,6 +69,6 @@ def _refuse(wrong: str | None, path: Path, entry: Entry) -> None:
     if wrong:
         again = f"from {entry.page}" + (", or with download=True," if entry.downloads else "")
         raise ValueError(
-            f"{path.name} is not the published file: {path} has {wrong}; delete it and get it again {again} or load a "
-            "file of your own by its path"
+            f"{path.name} is not the published file: {path} has {wrong}; delete it and get it again {again} or, if it "
+            "is your own file, load it by its path"
         )

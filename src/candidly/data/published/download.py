@@ -1,4 +1,4 @@
-"""Downloads: into a folder next to the target, checked there, then moved; what fails leaves nothing behind."""
+"""Download datasets into a temporary folder, check them there, then move them. Failures leave nothing behind."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from typing import IO, Any
 from candidly.data.published.catalogue import Download, Entry
 from candidly.data.published.checksums import difference
 
-_STALE = 24 * 60 * 60  # seconds
+_STALE = 24 * 60 * 60  # seconds after which a temporary folder is considered abandoned
 
 
 def download_files(entry: Entry, target: Path) -> None:
@@ -24,9 +24,9 @@ def download_files(entry: Entry, target: Path) -> None:
     ModuleNotFoundError
         When pooch is not installed.
     FileNotFoundError
-        When an address cannot be reached or has nothing.
+        When a server cannot be reached or does not have the file.
     ValueError
-        When what came is not what is published.
+        When the download is not the published file.
     """
     try:
         import pooch  # noqa: F401
@@ -48,13 +48,16 @@ def download_files(entry: Entry, target: Path) -> None:
 
 
 def _is_there(name: str, entry: Entry, target: Path) -> bool:
-    """Whether a file is there, under the name of the download or another one that the readers take."""
-    others = [other for file in entry.files if name in (file.name, *file.others) for other in (file.name, *file.others)]
-    return any((target / other).is_file() for other in (name, *others))
+    """Return whether a file is there, under the name of the download or another name that the readers accept."""
+    names = {name}
+    for file in entry.files:
+        if name in (file.name, *file.others):
+            names.update((file.name, *file.others))
+    return any((target / one).is_file() for one in names)
 
 
 def _temporary_folder(entry: Entry, target: Path) -> tempfile.TemporaryDirectory[str]:
-    """Make a folder beside the target, and remove those that an interrupted download left long ago."""
+    """Create a folder beside the target, and remove old ones that interrupted downloads left."""
     prefix = f".{entry.name}-"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +65,7 @@ def _temporary_folder(entry: Entry, target: Path) -> tempfile.TemporaryDirectory
             if left.is_dir() and not left.is_symlink() and left.stat().st_mtime < time.time() - _STALE:
                 shutil.rmtree(left, ignore_errors=True)
         if target.exists() and not target.is_dir():
-            raise NotADirectoryError(f"{target} is no folder")
+            raise NotADirectoryError(f"{target} is not a folder")
         return tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix)
     except OSError as error:
         raise OSError(
@@ -75,7 +78,7 @@ def _fetch(download: Download, folder: Path, target: Path) -> Path:
     import pooch
     import requests
 
-    # pooch knows no git blobs: those are checked below only.
+    # pooch does not support git blobs: those are checked below.
     known = download.digest if download.digest and download.digest.startswith("sha256:") else None
     failed = f"{download.name} could not be downloaded from {download.url} to {target}"
     by_hand = f"or get it by hand and put it in {target}"
@@ -101,7 +104,7 @@ def _fetch(download: Download, folder: Path, target: Path) -> Path:
 
 
 def _receive(size: int | None) -> Callable[[str, str, Any], None]:
-    """Return a downloader for pooch that stops when more comes than is known to be there."""
+    """Return a downloader for pooch that stops when a file is larger than expected."""
     import pooch
 
     def receive(url: str, path: str, caller: Any) -> None:
@@ -112,10 +115,11 @@ def _receive(size: int | None) -> Callable[[str, str, Any], None]:
 
 
 class _Limited:
-    """A file that takes at most `size` bytes."""
+    """A file that accepts at most `size` bytes."""
 
     def __init__(self, file: IO[bytes], size: int | None) -> None:
-        self._file, self._size = file, size
+        self._file = file
+        self._size = size
         self.flush = file.flush
 
     def write(self, content: bytes) -> None:
@@ -125,7 +129,7 @@ class _Limited:
 
 
 def _extract(archive: Path, entry: Entry, download: Download) -> None:
-    """Write the wanted members beside the archive, and nothing else of it."""
+    """Write the needed members of an archive beside it, and no others."""
     sizes = {file.name: file.size for file in entry.files}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -134,7 +138,7 @@ def _extract(archive: Path, entry: Entry, download: Download) -> None:
                 info = tar.getmember(member)
                 source = tar.extractfile(info) if info.isfile() else None
                 if source is None or info.size != sizes[name]:
-                    raise ValueError(f"{member} is no file of {sizes[name]} bytes")
+                    raise ValueError(f"{member} is not a file of {sizes[name]} bytes")
                 with source, open(archive.with_name(name), "xb") as file:
                     shutil.copyfileobj(source, file)
     except (tarfile.TarError, KeyError, EOFError, zlib.error, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The published datasets: find them, or download them on request, check and read them."""
+"""Load published datasets: find or download them, check and read them."""
 
 import hashlib
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.data.dataset import Dataset
-from candidly.data.published import locations as places
+from candidly.data.published import locations
 from candidly.data.published.catalogue import Entry, LicenceNotice
 from candidly.data.published.checksums import check
 from candidly.data.published.download import download_files
@@ -27,8 +27,8 @@ _IMAGE_READERS: dict[str, Callable[[Entry, tuple[Path, ...]], list[images.Part]]
 _CIFAR10N = "17389dec2890c7f702e7005328fa32adfb2364ec647eca7015d3916e48063727"
 
 
-def load_published(name: str, root: places.Root, download: bool) -> Dataset:
-    """Load a dataset of the registry; `candidly.data.load` says how.
+def load_published(name: str, root: locations.Root, download: bool) -> Dataset:
+    """Load a dataset of the registry, as `candidly.data.load` documents.
 
     Examples
     --------
@@ -47,14 +47,14 @@ def load_published(name: str, root: places.Root, download: bool) -> Dataset:
     return _assemble(entry, _IMAGE_READERS[entry.format](entry, paths))
 
 
-def _paths(entry: Entry, root: places.Root, download: bool) -> tuple[Path, ...]:
-    paths = places.find(entry, root)
+def _paths(entry: Entry, root: locations.Root, download: bool) -> tuple[Path, ...]:
+    paths = locations.find(entry, root)
     if paths is None and download and entry.downloads:
         warn(LicenceNotice(entry.terms))
-        download_files(entry, places.target(entry, root))
-        paths = places.find(entry, root)
+        download_files(entry, locations.target(entry, root))
+        paths = locations.find(entry, root)
     if paths is None:
-        raise places.not_found(entry, root)
+        raise locations.not_found(entry, root)
     return paths
 
 
@@ -74,7 +74,7 @@ def _read_mat(entry: Entry, path: Path) -> Dataset:
 
 
 def _assemble(entry: Entry, parts: list[images.Part]) -> Dataset:
-    """Put the parts together, of which the last one holds the test rows."""
+    """Concatenate the parts; the last one holds the test rows."""
     X = np.concatenate([part.images for part in parts])
     y = np.concatenate([part.labels for part in parts])
     num_train = len(y) - len(parts[-1].labels)
@@ -92,7 +92,7 @@ def _one_hot(y: NDArray[np.int64], num_classes: int) -> NDArray[np.bool_]:
 
 
 def _read_cifar10n(entry: Entry, path: Path, cifar10: Dataset) -> Dataset:
-    """Make the labels of the three annotators the candidates of CIFAR-10's training rows."""
+    """Return CIFAR-10 with the labels of three annotators as the candidates of its training rows."""
     n = cifar10.num_train
     assert n is not None, "CIFAR-10 is split"
     assert cifar10.y is not None, "CIFAR-10 has true labels"
@@ -107,7 +107,7 @@ def _read_cifar10n(entry: Entry, path: Path, cifar10: Dataset) -> Dataset:
     if differ.size:
         raise ValueError(
             f"{path}: clean_label differs from CIFAR-10's label in {differ.size} rows, first in row {differ[0]}; "
-            "bring the rows into the order of CIFAR-10's binary files"
+            "use the row order of CIFAR-10's binary files"
         )
     labels = arrays["annotator_labels"].astype(np.uint8)
     if hashlib.sha256(np.sort(labels, axis=1).tobytes()).hexdigest() != _CIFAR10N:

@@ -1,4 +1,4 @@
-"""Where datasets lie on this machine."""
+"""Where datasets are stored on this machine."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ Root = str | os.PathLike[str] | None
 
 
 def find(entry: Entry, root: Root) -> tuple[Path, ...] | None:
-    """Return the paths of a dataset's files, in its order, all from the first place that has all of them."""
+    """Return the paths of a dataset's files, in order, from the first folder that has all of them."""
     for place in _places(entry, root):
         paths = [_path(place, file) for file in entry.files]
         found = tuple(path for path in paths if path is not None)
@@ -21,25 +21,29 @@ def find(entry: Entry, root: Root) -> tuple[Path, ...] | None:
 def not_found(entry: Entry, root: Root) -> FileNotFoundError:
     """Return an error that says where a dataset was looked for and where to get it."""
     places = _places(entry, root)
-    # Of each place the first file that it lacks.
+    # For each folder, the first file that it lacks.
     missing = [next(place / file.name for file in entry.files if _path(place, file) is None) for place in places]
     looked_at = "\n".join(f"  {path}" for path in missing)
-    single = len(entry.files) == 1
-    what, it = (entry.files[0].name, "it") if single else (f"{entry.name} ({len(entry.files)} files)", "them")
+    if len(entry.files) == 1:
+        what = entry.files[0].name
+        it = "it"
+    else:
+        what = f"{entry.name} ({len(entry.files)} files)"
+        it = "them"
     pickles = [place / name for place in places for name in entry.pickled if (place / name).is_file()]
     note = f"{pickles[0]} is a pickle, which can run any code when it is read; it is not read here. " if pickles else ""
-    # An archive is named itself, since its page offers others, too.
+    # Name the archive itself, because its page offers others too.
     source = entry.downloads[0].url if any(download.members for download in entry.downloads) else entry.page
     return FileNotFoundError(
         f"{what} was not found; looked at\n{looked_at}\n"
-        f"{note}{entry.manual or f'Get {it} from {source}'} (mind its licence: {entry.licence}) and put {it} in one of "
-        "these places, or name the folder with `root` or in the environment variable CANDIDLY_DATA"
+        f"{note}{entry.manual or f'Get {it} from {source}'} (see its licence: {entry.licence}) and put {it} in one of "
+        "these folders, or name the folder with `root` or in the environment variable CANDIDLY_DATA"
         f"{'; or pass download=True' if entry.downloads else ''}."
     )
 
 
 def target(entry: Entry, root: Root) -> Path:
-    """Return the folder into which a dataset is downloaded: its own, in `root` or else in the user's cache."""
+    """Return the folder for the download of a dataset, in `root` or else in the user's cache."""
     return (Path(root).expanduser() if root else _cache()) / entry.folders[0]
 
 
@@ -49,7 +53,7 @@ def _cache() -> Path:
 
 def _places(entry: Entry, root: Root) -> list[Path]:
     bases = [Path(base).expanduser() for base in (root, os.environ.get("CANDIDLY_DATA"), _cache()) if base]
-    # A dataset's own folder comes first: the folder itself may hold another one with the same file names.
+    # The dataset's folder comes first: the base folder may hold another dataset with the same file names.
     return [place for base in bases for place in (*(base / folder for folder in entry.folders), base)]
 
 

@@ -1,4 +1,4 @@
-"""Facts about the published datasets: where they come from, how to know them, under which terms, whom to cite."""
+"""The published datasets: sources, sizes and checksums, licences and citations."""
 
 from candidly.data.published.catalogue import Download, Entry, File
 

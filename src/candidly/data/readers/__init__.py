@@ -1,1 +1,1 @@
-"""Readers of the formats in which datasets come."""
+"""Readers of the file formats of datasets."""

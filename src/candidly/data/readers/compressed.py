@@ -1,10 +1,10 @@
-"""Decompression with a bound on memory."""
+"""Decompression with bounded memory."""
 
 import gzip
 import zlib
 from pathlib import Path
 
-# Deflate expands at most so many times: a file that claims more is not what it says.
+# The largest factor by which deflate can expand data: a file that claims more is damaged.
 MAX_EXPANSION = 1032
 
 
@@ -20,4 +20,4 @@ def gunzip(path: Path, limit: int) -> bytes:
         with gzip.open(path) as stream:
             return stream.read(limit)
     except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} is no readable gzip file ({error}); delete it and get it again") from error
+        raise ValueError(f"{path} is not a readable gzip file ({error}); delete it and get it again") from error

@@ -1,4 +1,4 @@
-"""Readers of the formats in which image datasets are published. Images stay bytes."""
+"""Readers of the formats of published image datasets. Images stay bytes."""
 
 import math
 from pathlib import Path
@@ -18,7 +18,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class Part(NamedTuple):
-    """Images of one or two files, with their labels and, where there are any, their superclasses."""
+    """The images of one or two files, with their labels and, if there are any, their superclasses."""
 
     images: Bytes
     labels: NDArray[np.int64]
@@ -27,15 +27,16 @@ class Part(NamedTuple):
 
 def read_idx(entry: Entry, paths: tuple[Path, ...]) -> list[Part]:
     """Read a dataset in MNIST's layout: images and labels of the training rows, then of the test rows."""
+    num_axes = (3, 1, 3, 1)
     arrays = [
-        _read_array(file, path, entry, 3 - 2 * (k % 2))
-        for k, (file, path) in enumerate(zip(entry.files, paths, strict=True))
+        _read_array(file, path, entry, ndim) for file, path, ndim in zip(entry.files, paths, num_axes, strict=True)
     ]
-    return [_part(arrays[k], arrays[k + 1], paths[k + 1], entry) for k in (0, 2)]
+    train_images, train_labels, test_images, test_labels = arrays
+    return [_part(train_images, train_labels, paths[1], entry), _part(test_images, test_labels, paths[3], entry)]
 
 
 def read_cifar(entry: Entry, paths: tuple[Path, ...]) -> list[Part]:
-    """Read the binary version of CIFAR-10 or CIFAR-100, whose records begin with a superclass."""
+    """Read the binary version of CIFAR-10 or CIFAR-100; records of the latter begin with a superclass."""
     parts = []
     for file, path in zip(entry.files, paths, strict=True):
         content = path.read_bytes()
@@ -47,14 +48,16 @@ def read_cifar(entry: Entry, paths: tuple[Path, ...]) -> list[Part]:
         num_labels = 2 if entry.num_classes == 100 else 1
         if not content or len(content) % (num_labels + _PIXELS):
             raise ValueError(
-                f"{path} has {len(content)} bytes, no multiple of {num_labels + _PIXELS}; it is truncated or not "
+                f"{path} has {len(content)} bytes, not a multiple of {num_labels + _PIXELS}; it is truncated or not "
                 f"of the binary version, get it again from {entry.downloads[0].url}"
             )
         check(content, file, path, entry)
         records = np.frombuffer(content, np.uint8).reshape(-1, num_labels + _PIXELS)
         images = records[:, num_labels:].reshape(-1, 3, 32, 32)
         part = _part(images, records[:, num_labels - 1], path, entry)
-        parts.append(part._replace(superclasses=records[:, 0].astype(np.int64)) if num_labels == 2 else part)
+        if num_labels == 2:
+            part = part._replace(superclasses=records[:, 0].astype(np.int64))
+        parts.append(part)
     return parts
 
 
@@ -84,7 +87,10 @@ def superclass_of_each_class(parts: list[Part], num_classes: int) -> tuple[int, 
     ValueError
         When a class has none, or more than one.
     """
-    pairs = {pair for part in parts if part.superclasses is not None for pair in _pairs(part.labels, part.superclasses)}
+    pairs: set[tuple[int, int]] = set()
+    for part in parts:
+        if part.superclasses is not None:
+            pairs.update(_pairs(part.labels, part.superclasses))
     if not pairs:
         return None
     for j in range(num_classes):
@@ -97,9 +103,9 @@ def superclass_of_each_class(parts: list[Part], num_classes: int) -> tuple[int, 
 
 
 def _pairs(labels: NDArray[np.int64], superclasses: NDArray[np.int64]) -> list[tuple[int, int]]:
-    return [
-        (int(label), int(superclass)) for label, superclass in np.unique(np.stack([labels, superclasses], 1), axis=0)
-    ]
+    """Return the different pairs of label and superclass."""
+    pairs = np.unique(np.stack([labels, superclasses], 1), axis=0)
+    return [(int(label), int(superclass)) for label, superclass in pairs]
 
 
 def _part(images: Bytes, labels: NDArray[np.integer], path: Path, entry: Entry) -> Part:
@@ -119,7 +125,7 @@ def _read_array(file: File, path: Path, entry: Entry, ndim: int) -> Bytes:
         array = npz.read(path, ["arr_0"])["arr_0"]
         if array.dtype != np.uint8 or array.ndim != ndim:
             raise ValueError(f"{path}: arr_0 is {array.shape} of type {array.dtype}; expected {ndim} axes of uint8")
-        # As an idx file would hold it: that is what the registry knows of.
+        # The registry has the digest of the idx file, so check the same content.
         check(_idx_head(array.shape) + array.tobytes(), file, path, entry)
         return array
     content = read_idx_content(path, ndim)
@@ -130,12 +136,13 @@ def _read_array(file: File, path: Path, entry: Entry, ndim: int) -> Bytes:
 
 
 def read_idx_content(path: Path, ndim: int) -> bytes:
-    """Return the content of an idx file of bytes, plain or compressed, of the size that its header says.
+    """Return the content of an idx file of bytes, plain or compressed.
 
     Raises
     ------
     ValueError
-        When it is no such file, or its size differs from what the header says; memory is claimed only afterwards.
+        When it is not such a file, or its size differs from the size in its header. This is checked before memory is
+        allocated.
     """
     on_disk = path.stat().st_size
     compressed = path.suffix == ".gz"
@@ -151,7 +158,7 @@ def read_idx_content(path: Path, ndim: int) -> bytes:
     if len(content) != size:
         raise ValueError(
             f"{path} should hold {size} bytes, because its header says {shape}, but its {on_disk} bytes "
-            f"{'expand to another number' if compressed else 'are another number'}; delete it and get it again"
+            f"{'expand to a different number' if compressed else 'are a different number'}; delete it and get it again"
         )
     return content
 

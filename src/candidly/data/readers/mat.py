@@ -1,8 +1,8 @@
-"""Reader of the `.mat` files in which partial-label datasets are exchanged.
+"""Reader of `.mat` files with partial-label datasets.
 
-They come in two layouts, each of three matrices, dense or sparse. `data` (n, d) are the features, `partial_target`
-(C, n) is non-zero where a class is a candidate, and `target` (C, n) is non-zero at the one true class of each row. In
-the other layout `features` (n, d), `p_labels` (n, C) and `logitlabels` (n, C) hold the same, rows first.
+There are two layouts of three matrices, dense or sparse. In the first, `data` (n, d) holds the features,
+`partial_target` (C, n) is non-zero where a class is a candidate, and `target` (C, n) is non-zero at the true class of
+each row. In the second, `features` (n, d), `p_labels` (n, C) and `logitlabels` (n, C) hold the same, rows first.
 """
 
 import io
@@ -23,7 +23,8 @@ from scipy.io.matlab import MatReadError, matfile_version
 from candidly.data.readers.compressed import MAX_EXPANSION
 from candidly.data.readers.mat5 import Variable, check_level4, variables
 
-_LAYOUTS = (("data", "partial_target", "target"), ("features", "p_labels", "logitlabels"))
+_CLASSES_FIRST = ("data", "partial_target", "target")
+_ROWS_FIRST = ("features", "p_labels", "logitlabels")
 
 
 def read(path: str | os.PathLike[str]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]:
@@ -61,20 +62,23 @@ def read(path: str | os.PathLike[str]) -> tuple[NDArray[np.float64], NDArray[np.
 def parse(
     content: bytes, path: str | os.PathLike[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]:
-    """Do what `read` does, with the content of the file."""
+    """Return what `read` returns, from the content of a file."""
     found = _variables(content, path)
-    names = _LAYOUTS[1] if found.keys() & set(_LAYOUTS[1]) and not found.keys() & set(_LAYOUTS[0]) else _LAYOUTS[0]
+    classes_first = bool(found.keys() & set(_CLASSES_FIRST)) or not found.keys() & set(_ROWS_FIRST)
+    names = _CLASSES_FIRST if classes_first else _ROWS_FIRST
     raw = _fields(content, path, names, found)
     X, candidates, truth = (_dense(raw[name], name, path) for name in names)
-    wanted = "(C, n)" if names == _LAYOUTS[0] else "(n, C)"
-    if names == _LAYOUTS[0]:
-        candidates, truth = candidates.T, truth.T
+    wanted = "(C, n)" if classes_first else "(n, C)"
+    if classes_first:
+        candidates = candidates.T
+        truth = truth.T
     if not (candidates.shape == truth.shape and candidates.shape[0] == X.shape[0]):
         raise ValueError(
             f"{path}: shapes disagree: {names[0]} {found[names[0]].shape} should be (n, d), "
             f"{names[1]} {found[names[1]].shape} and {names[2]} {found[names[2]].shape} both {wanted}"
         )
-    S, is_true = _marks(candidates, names[1], path), _marks(truth, names[2], path)
+    S = _marks(candidates, names[1], path)
+    is_true = _marks(truth, names[2], path)
     labels = is_true.sum(axis=1)
     if (labels != 1).any():
         row = int(np.flatnonzero(labels != 1)[0])
@@ -85,7 +89,7 @@ def parse(
 
 
 def fields(content: bytes, path: str | os.PathLike[str], names: Collection[str]) -> dict[str, Any]:
-    """Return the named fields, once their types and sizes are known to be possible.
+    """Return the named fields, after checking that their types and sizes are possible.
 
     Raises
     ------
@@ -106,7 +110,7 @@ def _fields(
         shape, is_numeric = found[name]
         if not is_numeric:
             raise ValueError(f"{path}: {name} should be a real matrix, but holds no numbers; save it as one")
-        # Each entry takes a byte at least. A sparse matrix may have fewer, but becomes dense here.
+        # Each entry takes at least a byte. A sparse matrix may take fewer, but it becomes dense here.
         if math.prod(shape) > MAX_EXPANSION * len(content):
             raise ValueError(
                 f"{path}: {name} claims the shape {shape}, too large for a file of {len(content)} bytes; "
@@ -117,21 +121,21 @@ def _fields(
 
 
 def _variables(content: bytes, path: str | os.PathLike[str]) -> dict[str, Variable]:
-    """Return what the content holds, after a look at its structure: scipy would crash on some that are damaged."""
+    """Return the variables of a file. Its structure is checked first, because scipy crashes on some damaged files."""
     with _refusal(path):
         level, _ = matfile_version(io.BytesIO(content))
-        if level == 0:  # which stands for 4
+        if level == 0:  # scipy's number for level 4
             check_level4(content)
             listed = scipy.io.whosmat(io.BytesIO(content))
             return {name: Variable(shape, kind in ("double", "sparse")) for name, shape, kind in listed}
-        if level == 1:  # which stands for 5
+        if level == 1:  # scipy's number for level 5
             return variables(content)
     raise ValueError(f"{path} is in MATLAB's HDF5 format 7.3; save it with `save -v7` instead")
 
 
 @contextmanager
 def _refusal(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what scipy raises for a damaged file into one error."""
+    """Turn the errors that scipy raises for a damaged file into one kind."""
     try:
         yield
     except (MatReadError, OSError, TypeError, ValueError, LookupError, ArithmeticError, zlib.error) as error:
@@ -152,11 +156,12 @@ def _dense(matrix: Any, name: str, path: str | os.PathLike[str]) -> NDArray[Any]
 
 
 def _check_indices(matrix: Any) -> None:
-    """Check the indices of a sparse matrix, which scipy would write to wherever they point."""
-    if matrix.format != "csc":  # of level 4, whose indices scipy checks
+    """Check the indices of a sparse matrix: scipy would write to any memory they point to."""
+    if matrix.format != "csc":  # level 4, for which scipy checks the indices
         return
-    # scipy's own check subtracts in 32 bits, where a large number becomes a small one.
-    starts, rows = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+    # In 64 bits: the check in scipy subtracts in 32 bits and can overflow.
+    starts = matrix.indptr.astype(np.int64)
+    rows = matrix.indices.astype(np.int64)
     if len(starts) != matrix.shape[1] + 1 or starts[0] != 0 or (np.diff(starts) < 0).any():
         raise ValueError("a sparse matrix whose columns do not follow each other")
     if starts[-1] > min(len(rows), len(matrix.data)) or not ((rows >= 0) & (rows < matrix.shape[0])).all():
@@ -164,7 +169,7 @@ def _check_indices(matrix: Any) -> None:
 
 
 def _marks(matrix: NDArray[Any], name: str, path: str | os.PathLike[str]) -> NDArray[np.bool_]:
-    """Return where a matrix of 0 and one positive number is not 0."""
+    """Return where a matrix is not 0; all such entries must be the same positive number."""
     marked = np.ascontiguousarray(matrix != 0)
     mark = matrix[marked][0] if marked.any() else 1
     wrong = marked & ((matrix != mark) | ~(np.isfinite(mark) & (mark > 0)))

@@ -1,8 +1,8 @@
-"""A look at the structure of a `.mat` file before scipy reads it.
+"""Check the structure of a `.mat` file before scipy reads it.
 
-scipy looks data types up in a table without a check, so that one wrong byte ends Python. Here every variable's header,
-and of matrices of numbers every element, is walked with the steps that scipy takes, and what it does not survive is
-refused. The format is MathWorks' "MAT-File Format".
+scipy looks up data types in a table without a bounds check, so that one wrong byte can crash Python. This module walks
+through the header of every variable, and through every element of a numeric matrix, in the same steps as scipy, and
+refuses files on which scipy would crash. The format is documented in MathWorks' "MAT-File Format".
 """
 
 import io
@@ -20,7 +20,7 @@ _SPARSE, _OPAQUE = 5, 17  # classes
 _NUMERIC = range(6, 16)
 _BLOCK = 1 << 16
 _LONGEST = 4096  # bytes of a name or shape
-_SIZES = (8, 4, 4, 2, 2, 1)  # of the types of level 4
+_SIZES = (8, 4, 4, 2, 2, 1)  # bytes of the data types of level 4
 
 
 class Variable(NamedTuple):
@@ -39,7 +39,9 @@ def variables(content: bytes) -> dict[str, Variable]:
         When the content is damaged.
     """
     order = "<" if content[126:128] == b"IM" else ">"
-    stream, found, position = io.BytesIO(content), {}, 128
+    stream = io.BytesIO(content)
+    found: dict[str, Variable] = {}
+    position = 128
     while position < len(content):
         stream.seek(position)
         kind, size = struct.unpack(f"{order}II", _take(stream, 8))
@@ -70,7 +72,7 @@ def check_level4(content: bytes) -> None:
     Raises
     ------
     ValueError
-        When one of them cannot be.
+        When one of them is impossible.
     """
     order = "<" if 0 <= struct.unpack_from("<i", content.ljust(4))[0] <= 5000 else ">"
     position = 0
@@ -78,7 +80,10 @@ def check_level4(content: bytes) -> None:
         if len(content) - position < 20:
             raise ValueError("it ends within a header")
         kind, rows, columns, imaginary, length = struct.unpack_from(f"{order}5i", content, position)
-        swapped, zero, number, form = kind // 1000, kind // 100 % 10, kind // 10 % 10, kind % 10
+        swapped = kind // 1000
+        zero = kind // 100 % 10
+        number = kind // 10 % 10
+        form = kind % 10
         if swapped not in (0, 1) or zero or number >= len(_SIZES) or form > 2 or imaginary not in (0, 1):
             raise ValueError(f"a header has type {kind} and imaginary part {imaginary}")
         if rows < 0 or columns < 0 or length < 1:
@@ -89,10 +94,12 @@ def check_level4(content: bytes) -> None:
 
 
 class _Expanded(io.RawIOBase):
-    """What a compressed element holds, a block at a time."""
+    """The content of a compressed element, decompressed block by block."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
-        self._inflate, self._stream, self._left = zlib.decompressobj(), stream, size
+        self._inflate = zlib.decompressobj()
+        self._stream = stream
+        self._left = size
 
     def readable(self) -> bool:
         return True
@@ -112,17 +119,20 @@ class _Expanded(io.RawIOBase):
 
 
 class _Matrix:
-    """A matrix element of `size` bytes, of which the tag has been read."""
+    """A matrix element of `size` bytes, after its tag was read."""
 
     def __init__(self, stream: IO[bytes], size: int, order: str) -> None:
-        self._stream, self._left, self._order = stream, size, order
+        self._stream = stream
+        self._left = size
+        self._order = order
 
     def walk(self) -> tuple[str | None, Variable]:
-        """Return the name, which some objects lack, and what it is the name of."""
+        """Return the name, which some objects lack, and the variable."""
         tag, size, flags, _ = struct.unpack(f"{self._order}4I", self._take(16))
         if (tag, size) != (6, 8):
             raise ValueError(f"flags of type {tag} and {size} bytes")
-        kind, is_complex = flags & 0xFF, bool(flags & 0x800)
+        kind = flags & 0xFF
+        is_complex = bool(flags & 0x800)
         if kind == _OPAQUE:
             return None, Variable((), False)
         lengths = self._element((5, 6))
@@ -139,10 +149,10 @@ class _Matrix:
         return name, Variable(shape, is_numeric)
 
     def _element(self, kinds: Collection[int], keep: bool = True) -> bytes:
-        """Go past an element, and return its content if it is to be kept."""
+        """Skip an element. Return its content if `keep` is set."""
         head = self._take(8)
         kind, size = struct.unpack(f"{self._order}II", head)
-        small = kind >> 16  # then size and type share four bytes, and the other four are the content
+        small = kind >> 16  # in a small element, size and type share four bytes; the other four are the content
         if small:
             kind, size = kind & 0xFFFF, small
         if kind not in kinds or (small and size > 4) or (keep and size > _LONGEST):

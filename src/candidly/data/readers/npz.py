@@ -1,4 +1,4 @@
-"""Reader of `.npz` files that allocates nothing before it has checked the sizes."""
+"""Reader of `.npz` files that checks the sizes of arrays before it allocates memory."""
 
 import math
 import os
@@ -27,7 +27,7 @@ def read(
     path
         The file.
     required, optional
-        The names of the arrays. Others are not looked at.
+        The names of the arrays. Other arrays are ignored.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def read(
     except (FileNotFoundError, PermissionError):
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OverflowError, OSError, struct.error) as error:
-        raise ValueError(f"{path} is no readable .npz file ({error}); save it again with numpy.savez") from error
+        raise ValueError(f"{path} is not a readable .npz file ({error}); save it again with numpy.savez") from error
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> NDArray[Any]:
@@ -95,8 +95,8 @@ def _read_header(stream: IO[bytes], place: str) -> tuple[tuple[int, ...], np.dty
 
 @contextmanager
 def _refusal(place: str) -> Iterator[None]:
-    """Turn what numpy raises for a damaged array into one error."""
+    """Turn the errors that numpy raises for a damaged array into one kind."""
     try:
         yield
     except (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, tokenize.TokenError) as error:
-        raise ValueError(f"{place} is no readable array ({error}); save it again") from error
+        raise ValueError(f"{place} is not a readable array ({error}); save it again") from error

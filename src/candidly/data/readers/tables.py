@@ -71,8 +71,8 @@ def read_table(
     Warns
     -----
     UserWarning
-        When an index is left out, when a feature has a name as true labels have, and when true labels are not among the
-        candidates of their rows.
+        When an index is left out, when a feature is named like a column of true labels, and when true labels are not
+        among the candidates of their rows.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Files of the user's own: `.mat` and `.npz`. Tables have a module of their own."""
+"""Readers of a user's `.mat` and `.npz` files, and the checks that all files of users must pass."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from candidly.tables.files import suffix_of
 
 
 def read_mat(path: str | os.PathLike[str]) -> Dataset:
-    """Read a `.mat` file in one of the layouts that `candidly.data.readers.mat` knows; its classes are numbered."""
+    """Read a `.mat` file in one of the layouts of `candidly.data.readers.mat`; class names are numbers."""
     X, S, y = mat.read(path)
     return checked(path, X, S, y, tuple(str(j) for j in range(S.shape[1])))
 
@@ -35,7 +35,9 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     ('cat', 'dog')
     """
     arrays = npz.read(path, ["X", "S"], optional=["y", "classes"])
-    X, S, y = _features(arrays["X"], path), arrays["S"], arrays.get("y")
+    X = _features(arrays["X"], path)
+    S = arrays["S"]
+    y = arrays.get("y")
     if S.dtype.kind not in "biuf" or S.ndim != 2 or not np.isin(S, (0, 1)).all():
         raise ValueError(f"{path}: S is {S.shape} of type {S.dtype}; save a matrix (rows, classes) of booleans")
     if y is not None and (y.dtype.kind not in "iu" or y.ndim != 1):
@@ -62,7 +64,7 @@ def _features(X: NDArray[Any], path: str | os.PathLike[str]) -> NDArray[Any]:
         return X
     if X.dtype in (np.float32, np.float64):
         return X
-    with np.errstate(all="ignore"):  # what does not fit becomes infinite, and that is refused with its row
+    with np.errstate(all="ignore"):  # numbers that are too large become infinite, which `checked` refuses
         return X.astype(np.float64)
 
 
@@ -84,9 +86,9 @@ def checked(
     y: NDArray[np.integer] | None,
     classes: tuple[str, ...],
 ) -> Dataset:
-    """Return a dataset after checking it: this is where a user's file is checked, once.
+    """Return a dataset after checking the content of a user's file.
 
-    It warns when true labels are not among the candidates, since such data exist.
+    Warn when true labels are not among the candidates, because real data can have such rows.
     """
     if len(X) != len(S) or (y is not None and len(y) != len(S)):
         lengths = f"X has {len(X)}, S {len(S)}" + ("" if y is None else f", y {len(y)}")
@@ -122,5 +124,5 @@ def _warn_of_labels(path: str | os.PathLike[str], S: NDArray[np.bool_], y: NDArr
     if wrong.any():
         warn(
             f"{path}: in {wrong.sum()} of {len(y)} rows ({wrong.mean():.2%}) the true label is not among the "
-            f"candidates, first row {np.argmax(wrong)}; check separator and spelling, or mind that methods assume it is"
+            f"candidates, first in row {np.argmax(wrong)}; check separator and spelling: methods assume that it is"
         )

@@ -1,1 +1,1 @@
-"""Networks, and what a training step computes with: losses, samplers, views of images, neighbours, kernels."""
+"""Networks, losses, samplers, image augmentation, nearest neighbours and fused kernels."""

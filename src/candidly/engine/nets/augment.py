@@ -1,4 +1,4 @@
-"""Random views and mixtures of images, made on the device from given uniforms."""
+"""Random views and mixtures of images, computed on the device from given uniforms."""
 
 import torch
 from torch import Tensor
@@ -7,14 +7,14 @@ from torch.nn import functional as F
 from candidly.engine.nets.sampling import NOISE_PER_GAMMA, log_dirichlet_sample
 
 NOISE_PER_VIEW = 3
-"""How many uniforms one view of one image consumes."""
+"""Number of uniforms that one view of one image needs."""
 
 NOISE_PER_MIX = 1 + 2 * NOISE_PER_GAMMA
-"""How many uniforms per image `mix_up` consumes."""
+"""Number of uniforms per image that `mix_up` needs."""
 
 
 def flip_crop(x: Tensor, u: Tensor, padding: int = 4) -> Tensor:
-    """Flip each image left to right with probability one half and shift it by up to `padding` pixels, zeros outside.
+    """Return images flipped left to right with probability 1/2 and shifted by up to `padding` pixels, zeros outside.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def flip_crop(x: Tensor, u: Tensor, padding: int = 4) -> Tensor:
 
 
 def mix_up(x: Tensor, target: Tensor, u: Tensor, beta: float = 0.75) -> tuple[Tensor, Tensor]:
-    """Mix every row with a random partner of its run (H. Zhang et al., *mixup*, ICLR 2018).
+    """Return inputs and targets mixed with those of a random row of the run (H. Zhang et al., *mixup*, ICLR 2018).
 
     The weight max(b, 1 - b) of the row itself, b ~ Beta(beta, beta), is the same for all rows of a run.
 

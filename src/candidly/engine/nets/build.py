@@ -1,4 +1,4 @@
-"""Building a stacked network by its name, or from a user's factory."""
+"""Building a stacked network by name, or from a custom factory."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -11,23 +11,22 @@ from candidly.engine.nets.resnet import Resnet9
 
 Factory = Callable[[], nn.Module]
 
-
-_drawing = threading.Lock()  # on the one default generator
+_default_generator_lock = threading.Lock()
 
 
 class Separate(nn.Module):
-    """R modules side by side: each maps its own run's (B, ...) to logits (B, C)."""
+    """R separate modules, one per run, each from (B, ...) to logits (B, C)."""
 
     def __init__(self, factory: Factory, generators: Sequence[torch.Generator]):
         super().__init__()
         self.nets = nn.ModuleList()
-        with _drawing, torch.random.fork_rng(devices=[]):
-            for generator in generators:  # modules draw from the CPU's default generator, which is lent a run's seed
+        with _default_generator_lock, torch.random.fork_rng(devices=[]):
+            for generator in generators:  # modules draw from the default generator, which gets the run's seed
                 torch.default_generator.manual_seed(generator.initial_seed())
                 self.nets.append(factory())
 
     def features(self, x: Tensor) -> Tensor:
-        """Map to the networks' own features."""
+        """Map to the networks' features."""
         return torch.stack([net.features(rows) for net, rows in zip(self.nets, x, strict=True)])  # type: ignore[operator]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -43,7 +42,7 @@ def build(
     features: bool = False,
     half: bool = False,
 ) -> nn.Module:
-    """Build one stacked network of ``len(generators)`` runs.
+    """Return one stacked network for ``len(generators)`` runs.
 
     Parameters
     ----------
@@ -55,9 +54,9 @@ def build(
     outputs : int
         Number of classes.
     generators : sequence of torch.Generator
-        One per run, for its initial weights.
+        One per run, for its initialisation.
     features : bool
-        Whether the network must offer ``.features(x)``.
+        Whether the network must have ``.features(x)``.
     half : bool
         Whether ResNet-9 computes in bfloat16.
     """

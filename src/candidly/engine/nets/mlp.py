@@ -1,8 +1,8 @@
 """Stacked networks: R independent networks evaluated together, from inputs (R, B, ...) to logits (R, B, C).
 
-Multi-layer perceptrons are stacked by batched matrix products; convolutional networks and users' own modules are kept
-as one module per run. Each run's initial weights come from its own generator, so that a run starts with the same
-weights alone and beside others.
+Multi-layer perceptrons are stacked by batched matrix products; convolutional networks and custom modules are kept as
+one module per run. Each run is initialised from its own generator, so it has the same initialisation alone and together
+with others.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,10 @@ from torch.nn import functional as F
 from candidly.engine.nets import kernels
 from candidly.engine.nets.resnet import FEATURES
 
-HIDDEN, DEPTH = 300, 3
-_EPSILON, _MOMENTUM = 1e-5, 0.1
+HIDDEN = 300  # width of a hidden layer
+DEPTH = 3  # number of hidden layers
+_EPSILON = 1e-5
+_MOMENTUM = 0.1
 
 
 class Linear(nn.Module):
@@ -33,7 +35,8 @@ class Linear(nn.Module):
             bound = inputs**-0.5
             weights = [(torch.rand(inputs, outputs, generator=g) * 2 - 1) * bound for g in generators]
             biases = [(torch.rand(1, outputs, generator=g) * 2 - 1) * bound for g in generators]
-        self.weight, self.bias = nn.Parameter(torch.stack(weights)), nn.Parameter(torch.stack(biases))
+        self.weight = nn.Parameter(torch.stack(weights))
+        self.bias = nn.Parameter(torch.stack(biases))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (R, B, inputs) to (R, B, outputs)."""
@@ -76,12 +79,13 @@ class BatchNorm(nn.Module):
 
     def __init__(self, width: int, runs: int):
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(runs, 1, width)), nn.Parameter(torch.zeros(runs, 1, width))
+        self.weight = nn.Parameter(torch.ones(runs, 1, width))
+        self.bias = nn.Parameter(torch.zeros(runs, 1, width))
         self.register_buffer("running_mean", torch.zeros(runs, 1, width))
         self.register_buffer("running_variance", torch.ones(runs, 1, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise (R, B, width) over B in training mode, by the running statistics in evaluation mode."""
+        """Normalise (R, B, width) over B in training mode, with the running statistics in evaluation mode."""
         if not self.training:
             factor = self.weight * (self.running_variance + _EPSILON).rsqrt()
             return torch.addcmul(self.bias - self.running_mean * factor, x, factor)
@@ -117,7 +121,7 @@ class Mlp(nn.Module):
         self.head = Linear(FEATURES if features else HIDDEN, outputs, generators)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Map to what the head reads."""
+        """Map to the inputs of the head."""
         h = x.flatten(2)
         for linear, norm in zip(self.hidden, self.norms, strict=True):
             h = hidden_layer(linear, norm, h)  # type: ignore[arg-type]

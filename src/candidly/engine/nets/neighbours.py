@@ -1,4 +1,4 @@
-"""Exact nearest neighbours in blocks, so that no n × n matrix is ever held."""
+"""Exact nearest neighbours, in blocks, without an n × n matrix."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ _BLOCK_ENTRIES = 2**25
 
 
 def nearest(features: Tensor, k: int) -> Tensor:
-    """Find each row's k nearest other rows by Euclidean distance, (n, k); ties go to whichever torch.topk takes.
+    """Return each row's k nearest other rows by Euclidean distance, (n, k); torch.topk breaks ties.
 
     Examples
     --------
@@ -18,13 +18,15 @@ def nearest(features: Tensor, k: int) -> Tensor:
     """
     n = len(features)
     if not 1 <= k < n:
-        raise ValueError(f"k = {k} neighbours were asked of {n} rows; use 1 <= k <= {n - 1}")
-    features = features - features.mean(0)  # the expanded square loses digits far from the origin
+        raise ValueError(f"k is {k}, but there are {n} rows; use 1 <= k <= {n - 1}")
+    features = features - features.mean(0)  # expanding the square loses digits far from the origin
     squares = features.square().sum(-1)
     found = []
     for start in range(0, n, block := max(1, _BLOCK_ENTRIES // n)):
         part = features[start : start + block]
-        distances = torch.addmm(squares, part, features.T, alpha=-2)  # up to the row's own square, which ranks nothing
+        distances = torch.addmm(
+            squares, part, features.T, alpha=-2
+        )  # without the row's own square, which does not change the order
         own = torch.arange(start, start + len(part), device=features.device)
         distances.scatter_(1, own.unsqueeze(1), torch.inf)
         found.append(distances.topk(k, largest=False).indices)

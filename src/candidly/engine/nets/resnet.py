@@ -1,8 +1,8 @@
-"""ResNet-9, in float32, or for GPUs in bfloat16 with float32 weights.
+"""ResNet-9, in float32, or on GPUs in bfloat16 with float32 weights.
 
-In the second, images lie in channels_last memory, channels are padded with zeros to whole 16-byte loads (3 to 8 and
-1028 to 1032), and what lies between two convolutions is one function, fused where `candidly.engine.nets.kernels` can run. It is the
-same network, up to the rounding of bfloat16.
+The bfloat16 version keeps images in channels_last memory and pads channels with zeros to whole 16-byte loads (3 to 8
+and 1028 to 1032). Everything between two convolutions is one function, fused where `candidly.engine.nets.kernels` is
+usable. It is the same network, up to the rounding of bfloat16.
 """
 
 from typing import Any
@@ -14,7 +14,10 @@ from torch.nn import functional as F
 from candidly.engine.nets.kernels import usable
 
 FEATURES = 128
-_WIDEST, _MULTIPLE = 1028, 8  # channels of the last layers; what channels are padded to in bfloat16
+"""Number of features that ``.features(x)`` returns."""
+
+_WIDEST = 1028  # channels of the last layers
+_MULTIPLE = 8  # channels are padded to a multiple of this in bfloat16
 
 
 def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
@@ -23,7 +26,7 @@ def _conv(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
 
 
 def _recast(source: Tensor, outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:
-    """Cast a convolution's weight, cut or padded with zeros to (outputs, inputs, ...), in channels_last memory."""
+    """Return a convolution's weight in another dtype, cut or padded to (outputs, inputs, ...), channels_last."""
     if source.shape[:2] == (outputs, inputs):
         return source.to(dtype, memory_format=torch.channels_last)
     if usable(source):
@@ -31,13 +34,14 @@ def _recast(source: Tensor, outputs: int, inputs: int, dtype: torch.dtype) -> Te
 
         return images.recast(source, outputs, inputs, dtype)
     target = source.new_zeros((outputs, *source.shape[2:], inputs), dtype=dtype).permute(0, 3, 1, 2)
-    rows, columns = min(outputs, source.shape[0]), min(inputs, source.shape[1])
+    rows = min(outputs, source.shape[0])
+    columns = min(inputs, source.shape[1])
     target[:rows, :columns] = source[:rows, :columns]
     return target
 
 
 class _Widen(torch.autograd.Function):
-    """A weight as the convolution reads it; the gradient comes back in the weight's own shape, dtype and strides."""
+    """A weight as the convolution reads it; the gradient has the weight's original shape, dtype and strides."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:
@@ -50,36 +54,49 @@ class _Widen(torch.autograd.Function):
 
 
 def _padding(channels: int) -> int:
+    """Return how many zero channels bfloat16 adds."""
     return -channels % _MULTIPLE
 
 
 def _block(x: Tensor, block: Any, residual: Tensor | None = None) -> Tensor:
-    """Map x by a block of `_conv` in the dtype of x, channels padded; then add `residual`.
+    """Apply a block of `_conv` in the dtype of x, with padded channels, and add `residual`.
 
-    The convolution leaves its bias to the normalisation. In training that subtracts the mean, and with it the bias,
-    which only moves the running mean and has a gradient of zero.
+    The convolution leaves its bias to the normalisation. In training the normalisation subtracts the mean and with it
+    the bias, which therefore only moves the running mean and has a gradient of zero.
     """
-    conv, norm, pool = block[0], block[1], len(block) > 3
-    channels, padding = conv.out_channels, _padding(conv.out_channels)
-    weight = _Widen.apply(conv.weight, channels + padding, x.shape[1], x.dtype)  # type: ignore[no-untyped-call]
+    conv = block[0]
+    padded = conv.out_channels + _padding(conv.out_channels)
+    weight = _Widen.apply(conv.weight, padded, x.shape[1], x.dtype)  # type: ignore[no-untyped-call]
     x = F.conv2d(x, weight, padding=1)
+    norm = block[1]
+    pool = len(block) > 3
     if usable(x) and (norm.training or not torch.is_grad_enabled()):
-        from candidly.engine.nets.kernels import images
+        return _fused_tail(x, conv, norm, pool, residual)
+    return _plain_tail(x, conv, norm, pool, residual)
 
-        running = norm.running_mean, norm.running_var, norm.num_batches_tracked
-        if norm.training:
-            return images.normalise(
-                x, norm.weight, norm.bias, conv.bias, running, residual, pool, norm.momentum, norm.eps
-            )
-        mean = F.pad(norm.running_mean - conv.bias, (0, padding))
-        inverse = F.pad((norm.running_var + norm.eps).rsqrt(), (0, padding))
-        return images.apply(x, mean, inverse, norm.weight, norm.bias, residual, pool)
+
+def _fused_tail(x: Tensor, conv: Any, norm: Any, pool: bool, residual: Tensor | None) -> Tensor:
+    """Add the bias, normalise, apply ReLU, pool and add `residual`, in fused kernels."""
+    from candidly.engine.nets.kernels import images
+
+    if norm.training:
+        running = (norm.running_mean, norm.running_var, norm.num_batches_tracked)
+        return images.normalise(x, norm.weight, norm.bias, conv.bias, running, residual, pool, norm.momentum, norm.eps)
+    padding = _padding(conv.out_channels)
+    mean = F.pad(norm.running_mean - conv.bias, (0, padding))
+    inverse = F.pad((norm.running_var + norm.eps).rsqrt(), (0, padding))
+    return images.apply(x, mean, inverse, norm.weight, norm.bias, residual, pool)
+
+
+def _plain_tail(x: Tensor, conv: Any, norm: Any, pool: bool, residual: Tensor | None) -> Tensor:
+    """Add the bias, normalise, apply ReLU, pool and add `residual`, in plain torch and without the padding."""
+    channels = conv.out_channels
     h: Tensor = norm(x[:, :channels] + conv.bias[:, None, None]).relu()
     if pool:
         h = F.max_pool2d(h, 2)
     if residual is not None:
         h = h + residual[:, :channels]
-    return F.pad(h.to(x.dtype), (0, 0, 0, 0, 0, padding))
+    return F.pad(h.to(x.dtype), (0, 0, 0, 0, 0, _padding(channels)))
 
 
 class Resnet9(nn.Module):
@@ -100,14 +117,19 @@ class Resnet9(nn.Module):
         self.residual3 = nn.Sequential(_conv(_WIDEST, _WIDEST), _conv(_WIDEST, _WIDEST))
         width = _WIDEST * (shape[1] // 32) * (shape[2] // 32)
         self.head = nn.Linear(width, outputs)
-        if features:  # beside the head and in no loss: a fixed random projection
+        if features:  # not part of the loss: a fixed random projection
             self.project = nn.Linear(width, FEATURES).requires_grad_(False)
         self._dtype = torch.bfloat16 if half else None
         if half:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+    def use_float32(self) -> None:
+        """Compute in float32 from now on, like a network that was loaded from disk."""
+        self._dtype = None
+        self.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
     def embed(self, x: Tensor) -> Tensor:
-        """Map images to what the head reads."""
+        """Map images to the inputs of the head."""
         if self._dtype is not None:
             return self._embed_padded(x, self._dtype)
         x = self.stem(x)
@@ -118,14 +140,16 @@ class Resnet9(nn.Module):
     def _embed_padded(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         x = x.to(dtype, memory_format=torch.channels_last)
         x = F.pad(x, (0, 0, 0, 0, 0, _padding(x.shape[1])))
-        for plain, residual in (
+        stages: list[tuple[Any, Any]] = [
             (self.stem, self.residual1),
             (self.down1, self.residual2),
             ([self.down2], self.residual3),
-        ):
+        ]
+        for plain, residual in stages:
             for block in plain:
                 x = _block(x, block)
-            x = _block(_block(x, residual[0]), residual[1], x)
+            inner = _block(x, residual[0])
+            x = _block(inner, residual[1], residual=x)
         return F.max_pool2d(x, 2)[:, :_WIDEST].flatten(1).to(self.head.weight.dtype)
 
     def features(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Gamma and Dirichlet samples made from uniforms, differentiable in their parameters."""
+"""Gamma and Dirichlet samples computed from uniforms, differentiable in their parameters."""
 
 import math
 from typing import Any
@@ -8,11 +8,11 @@ from torch import Tensor
 
 from candidly.engine.nets import kernels
 
-_REJECTION_ROUNDS, _SMALL_ROOT = 4, 1e-3  # a rejected round's root may be negative, and its logarithm is wanted
-
+_REJECTION_ROUNDS = 4
+_SMALL_ROOT = 1e-3  # lower bound: the root of a rejected round may be negative, but its logarithm is computed
 
 NOISE_PER_GAMMA = 2 * _REJECTION_ROUNDS + 1
-"""How many uniforms the two samplers below consume for each number they return."""
+"""Number of uniforms that the samplers below need per returned number."""
 
 
 class _LogGamma(torch.autograd.Function):
@@ -33,7 +33,7 @@ class _LogGamma(torch.autograd.Function):
         root = 1 + x / (9 * d).sqrt()
         v = root.clamp_min(_SMALL_ROOT) ** 3
         accepted = (root > 0) & (accept.clamp_min(tiny).log() < 0.5 * x**2 + d * (1 - v + v.log()))
-        accepted[..., -1].fill_(True)  # where no round is accepted (at most 1 in 100,000)
+        accepted[..., -1].fill_(True)  # at most 1 in 100,000 samples accepts no round
         root = root.gather(-1, accepted.byte().argmax(-1, keepdim=True))
         log_boost = boost.clamp_min(tiny).log().squeeze(-1) / a
         slope = torch.where(root > _SMALL_ROOT, 1.5 / root - 0.5, 1.0).div_(d).squeeze(-1) - log_boost / a
@@ -47,12 +47,12 @@ class _LogGamma(torch.autograd.Function):
 
 
 def log_gamma_sample(a: Tensor, u: Tensor) -> Tensor:
-    """Logarithm of a Gamma(a, 1) sample for each entry of `a`, made from uniforms, differentiable in `a`.
+    """Return the logarithm of a Gamma(a, 1) sample for each entry of `a`, differentiable in `a`.
 
     Marsaglia and Tsang (2000) with a fixed number of rejection rounds on shape ``a + 1``, then the boost
-    ``Gamma(a) = Gamma(a + 1) · U^(1/a)``. Everything stays in logarithms: with a = 0.01 the sample itself underflows.
-    The gradient is the path-wise one through the accepted proposal. It leaves out the (small) dependence of the
-    acceptance on `a`, as in the "reparameterised" part of Naesseth et al. (AISTATS 2017).
+    ``Gamma(a) = Gamma(a + 1) · U^(1/a)``. It computes in logarithms, because with a = 0.01 the sample underflows. The
+    gradient is the path-wise one through the accepted proposal. It ignores the (small) dependence of the acceptance on
+    `a`, as in the "reparameterised" part of Naesseth et al. (AISTATS 2017).
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def log_gamma_sample(a: Tensor, u: Tensor) -> Tensor:
 
 
 def log_dirichlet_sample(a: Tensor, u: Tensor) -> Tensor:
-    """Logarithm of a Dirichlet(a) sample over the last axis, made from uniforms (..., C · NOISE_PER_GAMMA)."""
+    """Return the logarithm of a Dirichlet(a) sample over the last axis, from uniforms (..., C · NOISE_PER_GAMMA)."""
     return log_gamma_sample(a, u.unflatten(-1, (-1, NOISE_PER_GAMMA))).log_softmax(-1)
 
 
@@ -87,5 +87,5 @@ class _DirichletKl(torch.autograd.Function):
 
 
 def dirichlet_kl_to_uniform(a: Tensor) -> Tensor:
-    """``KL(Dir(a) ‖ Dir(1))`` over the last axis."""
+    """Return ``KL(Dir(a) ‖ Dir(1))`` over the last axis."""
     return _DirichletKl.apply(a)  # type: ignore[no-untyped-call]

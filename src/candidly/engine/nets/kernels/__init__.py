@@ -1,6 +1,6 @@
-"""Fused CUDA kernels, in Triton, for what a step would otherwise spend a dozen small kernels on.
+"""Fused CUDA kernels in Triton, each of which replaces about a dozen small kernels of a step.
 
-Each is the twin of plain torch operations, which run wherever these cannot: on a CPU, or where Triton is missing.
+Each has an equivalent in plain torch operations, which is used on a CPU and where Triton does not work.
 """
 
 import functools
@@ -16,7 +16,7 @@ _trying = threading.Lock()
 
 
 def _works(device: torch.device) -> bool:
-    """Try a kernel, once: besides Triton it takes a C compiler and a card that is not too old."""
+    """Return whether a kernel runs, tried once per device: Triton needs a C compiler and a recent enough GPU."""
     with _trying:
         return _try(device)
 
@@ -34,13 +34,13 @@ def _try(device: torch.device) -> bool:
         table, clock = torch.ones(1, 3, device=device), torch.zeros(1, dtype=torch.int64, device=device)
         dense.adam(flat, mean, square, gradient, table, clock, 0.0, 0.5)
         torch.cuda.current_stream(device).synchronize()
-    except Exception as error:  # whatever Triton or its compiler raises
-        message = f"Triton's kernels do not work on {device}, training is slower without: {error}"
+    except Exception as error:  # Triton and its compiler raise many types
+        message = f"Triton's kernels do not work on {device}; training is slower without them: {error}"
         warnings.warn(message, stacklevel=2)
         return False
     return True
 
 
 def usable(x: Tensor) -> bool:
-    """Say whether kernels can work on a tensor: on CUDA, or under Triton's interpreter (TRITON_INTERPRET=1)."""
+    """Return whether kernels can be used on a tensor: on CUDA, or with Triton's interpreter (TRITON_INTERPRET=1)."""
     return (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and _works(x.device)

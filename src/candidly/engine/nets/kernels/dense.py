@@ -1,4 +1,4 @@
-"""Kernels of stacked multi-layer perceptrons: a hidden layer after its matrix product, and Adam."""
+"""Kernels for stacked multi-layer perceptrons: bias, ReLU and batch normalisation of a hidden layer, and Adam."""
 # Triton's kernels take no annotations that mypy knows.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 

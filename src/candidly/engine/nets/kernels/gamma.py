@@ -1,4 +1,4 @@
-"""The sampler of `candidly.engine.nets.sampling.log_gamma_sample` after its normal numbers, which its plain form explains."""
+"""Kernel of `candidly.engine.nets.sampling.log_gamma_sample`, which explains the algorithm."""
 # Triton's kernels take no annotations that mypy knows.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
@@ -34,7 +34,7 @@ def _sample(a, normal, u, out, slope, n, small, tiny, ROUNDS: tl.constexpr, BLOC
 
 
 def sample(a: Tensor, normal: Tensor, u: Tensor, small: float, tiny: float) -> tuple[Tensor, Tensor]:
-    """Return log-samples and their derivatives by `a`, given normal numbers of each round and all uniforms, float32."""
+    """Return log-samples and their derivatives by `a`, given each round's normal numbers and all uniforms, float32."""
     out, slope = torch.empty_like(a), torch.empty_like(a)
     grid = (triton.cdiv(a.numel(), 256),)
     given = (a, normal, u.contiguous(), out, slope, a.numel(), small, tiny)

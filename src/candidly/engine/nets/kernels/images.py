@@ -1,12 +1,12 @@
-"""Batch normalisation, ReLU and what follows them in a residual network, fused, over images in channels_last memory.
+"""Fused batch normalisation, ReLU, pooling and residual addition, for images in channels_last memory.
 
 An image tensor (N, C, H, W) is read as rows, one per pixel, of C adjacent channels. Statistics take three stages: each
-program sums over a chunk of rows, one small kernel adds the chunks up in a fixed order, and a last one applies the
-result; no stage uses atomics, hence bits repeat. Arithmetic is in float32 whatever the tensors hold (bfloat16 or
-float32; float64 is read too, at the accuracy of float32). Rows must number fewer than 2³¹; elements may be more.
+program sums over a chunk of rows, one small kernel adds up the chunks in a fixed order, and a last one applies the
+result. No stage uses atomics, so results are reproducible to the bit. Arithmetic is in float32 for all dtypes
+(bfloat16, float32, and float64 at the accuracy of float32). There must be fewer than 2³¹ rows; elements may be more.
 
-A tensor may have more channels than the normalisation, having been padded to whole 16-byte loads: those come out as
-zero and pass no gradient on.
+A tensor may have more channels than the normalisation, as padding to whole 16-byte loads. The additional channels
+become zero and pass no gradient.
 """
 # Triton's kernels take no annotations that mypy knows.
 # mypy: allow-untyped-calls, allow-untyped-decorators
@@ -58,7 +58,7 @@ class _Shape:
 def apply(
     x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, pool: bool
 ) -> Tensor:
-    """ReLU(weight · (x − mean) · inverse + bias), then pooled 2×2 or with the residual added; no gradient is kept.
+    """Return ReLU(weight · (x − mean) · inverse + bias), then pooled 2×2 or with the residual added; without gradient.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def apply(
 def statistics(
     x: Tensor, shift: Tensor, running: tuple[Tensor, Tensor, Tensor], momentum: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """Mean and inverse deviation of each channel of x, in channels_last memory; see `normalise` for the rest."""
+    """Return mean and inverse deviation of each channel of x, in channels_last memory; see `normalise` for the rest."""
     cut = _Shape(x, pool=False)
     means, squares = torch.empty((2, cut.parts, cut.width), device=x.device)
     mean, inverse = torch.empty((2, cut.width), device=x.device)
@@ -103,7 +103,7 @@ def statistics(
 
 
 def slopes(x: Tensor, dy: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, bias: Tensor, pool: bool) -> Tensor:
-    """Gradients of bias, weight and shift, the rows of a matrix as wide as x; all images in channels_last memory."""
+    """Return gradients of bias, weight and shift as rows of a matrix as wide as x; images are channels_last."""
     cut = _Shape(x, pool)
     sums = torch.empty((2, cut.parts, cut.width), device=x.device)
     out = torch.empty((3, cut.width), device=x.device)
@@ -120,7 +120,7 @@ def slopes(x: Tensor, dy: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor,
 def back(
     x: Tensor, dy: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, bias: Tensor, sums: Tensor, pool: bool
 ) -> Tensor:
-    """Gradient of x, given that of y and what `slopes` returned; all images in channels_last memory."""
+    """Return the gradient of x, given that of y and what `slopes` returned; images are in channels_last memory."""
     cut = _Shape(x, pool)
     dx = torch.empty_like(x)
     kernel = pixels.back_pooled if pool else pixels.back
@@ -132,7 +132,7 @@ def back(
 
 
 class _Normalise(torch.autograd.Function):
-    """What `normalise` does; of the images only x is kept, from which the backward pass repeats the rest."""
+    """The function behind `normalise`; it stores only x of the images, and the backward pass recomputes the rest."""
 
     @staticmethod
     def forward(
@@ -175,7 +175,7 @@ def normalise(
     momentum: float = 0.1,
     epsilon: float = 1e-5,
 ) -> Tensor:
-    """ReLU of images normalised over their batch, then pooled 2×2 or with a residual added, as in training.
+    """Return the ReLU of images normalised over their batch, then pooled 2×2 or with a residual added, as in training.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def normalise(
 
 
 def recast(source: Tensor, outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:
-    """Cast a convolution's weight (O, I, H, W), cut or padded with zeros to (outputs, inputs, H, W), channels last."""
+    """Return a convolution's weight in another dtype, cut or padded to (outputs, inputs, H, W), channels_last."""
     number, width, height, side = source.shape
     target = torch.empty((outputs, height, side, inputs), dtype=dtype, device=source.device)
     unit = _unit(width, inputs)

@@ -1,7 +1,7 @@
-"""The Triton kernels behind `candidly.engine.nets.kernels.images`, which says what they compute.
+"""The Triton kernels behind `candidly.engine.nets.kernels.images`, which explains what they compute.
 
-Rows are pixels, or with pooling windows of four; columns are channels, `width` of them, of which `channels` are not
-padding. A width is given in units of as many channels as it is known to be a multiple of.
+Rows are pixels, or windows of four pixels with pooling. Columns are channels: `width` of them, of which the first
+`channels` are not padding. A width is given as a number of units, with a unit size that divides it.
 """
 # Triton's kernels take no annotations that mypy knows.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators

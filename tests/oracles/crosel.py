@@ -1,0 +1,73 @@
+"""Slow literal twin of CroSel."""
+
+from collections import deque
+from itertools import count
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from candidly.engine.problem import stream
+from tests.oracles.labels import argmax, candidate_loss, cross_entropy, softmax
+from tests.oracles.runs import Rows, Weights
+from tests.oracles.twin import Twin
+
+
+class Crosel(Twin):
+    """Nets: first and second."""
+
+    def setup(self) -> None:
+        self.banks: dict[str, deque[list[Weights]]] = {name: deque(maxlen=3) for name in self.nets}
+        self.selected: dict[str, Rows] = {name: [] for name in self.nets}
+        self.position = count()
+
+    def phase(self, epoch: int) -> str:
+        if epoch < self.settings["warmup"]:
+            return "warm-up"
+        return "selected" if all(self.selected.values()) else "nothing selected"
+
+    def step(self, rows: Rows, u: Tensor, phase: str) -> Tensor:
+        x = self.run.X[rows]
+        z = {name: net(x) for name, net in self.nets.items()}
+        p = [[softmax(z_i) for z_i in z[name].tolist()] for name in self.nets]
+        mean = [[(p1 + p2) / 2 for p1, p2 in zip(*pair, strict=True)] for pair in zip(*p, strict=True)]
+        kept = self.candidates(rows, mean)
+        if phase == "warm-up":
+            return sum(candidate_loss(kept, z[name]) for name in self.nets)
+        positions = [next(self.position) for _ in rows]
+        r = fmean(len(chosen) / len(self.run.rows) for chosen in self.selected.values())
+        loss = torch.zeros((), dtype=torch.float64)
+        for name, other in (("first", "second"), ("second", "first")):
+            bank, chosen = self.banks[other][-1], self.selected[other]
+            targets = []
+            for i, kept_i in zip(rows, kept, strict=True):
+                total = sum(bank[i][j] for j in kept_i)
+                targets.append([bank[i][j] / total if j in kept_i else 0.0 for j in range(self.run.classes)])
+            loss = loss + self.settings["lambda_cr"] * (1 - r) * cross_entropy(targets, z[name])
+            if chosen:
+                batch = [chosen[position % len(chosen)] for position in positions]
+                labels = [argmax(bank[i]) for i in batch]
+                one_hot = [[1.0 if j == label else 0.0 for j in range(self.run.classes)] for label in labels]
+                loss = loss + cross_entropy(one_hot, self.nets[name](self.run.X[batch]))
+            else:  # the batch of all rows passes again, for batch normalisation's running statistics alone
+                self.nets[name](x)
+        return loss
+
+    def epoch_end(self, epoch: int) -> None:
+        everything = list(range(len(self.run.X)))
+        order = torch.rand(len(everything), generator=stream(self.run.seed, "sweep", epoch)).tolist()
+        for name, net in self.nets.items():
+            bank = self.banks[name]
+            bank.append([softmax(z_i) for z_i in self.evaluate(net, everything).tolist()])
+            chosen = []
+            for i in self.run.rows:
+                labels = {argmax(p[i]) for p in bank}
+                sure = fmean(max(p[i]) for p in bank) > self.settings["confidence"]
+                if len(bank) == 3 and len(labels) == 1 and labels <= self.run.S[i] and sure:
+                    chosen.append(i)
+            self.selected[name] = sorted(chosen, key=lambda i: order[i])
+
+    def predict(self, rows: Rows) -> list[Weights]:
+        first, second = (self.evaluate(self.nets[name], rows).tolist() for name in ("first", "second"))
+        pairs = zip(map(softmax, first), map(softmax, second), strict=True)
+        return [[(p1 + p2) / 2 for p1, p2 in zip(*pair, strict=True)] for pair in pairs]
