@@ -162,7 +162,7 @@ def test_finding_nothing_names_the_folders(tmp_path):
 )
 def test_what_is_no_summary_is_named(tmp_path, text):
     (tmp_path / "summary.json").write_text(text)
-    with pytest.raises(ValueError, match=r"summary\.json (is no JSON file|has format version)"):
+    with pytest.raises(ValueError, match=r"summary\.json (is not a JSON file|has format version)"):
         read(tmp_path)
 
 
