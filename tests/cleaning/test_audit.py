@@ -214,7 +214,7 @@ def test_a_printed_audit_shows_levels_advice_and_classes():
     z, S, y = paired(0, 1.0)
     plain = str(audited(z, S, alphas=(0.05, 0.2)))
     found = audit(z, S, Budget.of(z, S), alphas=(0.05, 0.2), y=y, class_names=["wren", "robin\x1b[31m", "jay", 4])
-    lines = str(found).splitlines()
+    lines = found.lines()
     heads = ["alpha", "true labels lost", "actual", "wrong candidates removed", "actual", "candidates removed"]
     assert re.split(r"\s{2,}", lines[0]) == heads
     for level, line in zip(found.levels, lines[1:3], strict=True):
@@ -228,11 +228,15 @@ def test_a_printed_audit_shows_levels_advice_and_classes():
     assert any(line.startswith("  wren and robin") and "\x1b" not in line for line in lines)
     assert "actual" not in plain
     assert "class 0 and class 1: one of them" in plain
+    printed = str(found).splitlines()
+    assert printed[:3] == lines[:3]  # the table is not wrapped
+    assert all(len(line) < 80 for line in printed[3:])
+    assert " ".join(" ".join(printed[3:]).split()) == " ".join(" ".join(lines[3:]).split())
 
 
 def test_a_printed_audit_says_why_there_is_no_estimate():
     found = audited(*spoil(0, 0.3, **CLEAR)[:2], alphas=(0.05, 0.2))
-    lines = str(found).splitlines()
+    lines = found.lines()
     assert re.split(r"\s{2,}", lines[1])[1:3] == ["–", "–"]
     assert [line for line in lines if line.startswith("No estimate")] == [f"No estimate: {found.levels[0].declined}."]
 

@@ -68,7 +68,7 @@ def test_p_values_equal_loops(rule):
     assert found.dtype == torch.float64
     used = [0] if rule.kind == "split" else [0, 1, 2]
     total = sum(len(scores[k]) for k in used)
-    assert calibration.count(rule) == total
+    assert calibration.number_of_scores(rule) == total
     if rule.kind == "averaged":
         q = q.mean(0, keepdim=True).expand_as(q)
     new = q.float() if rule.score == "lac" else conformal.aps(q.float(), v[:, 0])
@@ -107,7 +107,7 @@ def test_a_row_that_equals_a_held_out_one_ties_with_it():
     calibration = Calibration.of(X, p, S, fold, 1, seed=3)
     for score in SCORES:
         found = calibration.p_values(X, p.double()[None], Rule("split", score, "pooled"))
-        number, conformity = calibration.count(Rule("split", score, "pooled")), p
+        number, conformity = calibration.number_of_scores(Rule("split", score, "pooled")), p
         if score == "aps":
             conformity = conformal.aps(p, uniforms(X, 3)[:, 0])
         worst = conformal.worst(conformity, S).min()
@@ -224,11 +224,11 @@ def coverage(rule, alpha, flip, *, folds=1, true_labels=False, m=40, repetitions
     found, numbers = [], []
     for seed in range(repetitions):
         calibration, X, p, y = calibrated(seed, flip, folds, true_labels, m)
-        if not calibration.count(rule):
+        if not calibration.number_of_scores(rule):
             continue
         kept = calibration.p_values(X, p, rule) > alpha
         found.append(kept[torch.arange(len(kept)), y].double().mean().item())
-        numbers.append(calibration.count(rule))
+        numbers.append(calibration.number_of_scores(rule))
     assert len(found) > 0.95 * repetitions
     return np.mean(found), np.std(found) / math.sqrt(len(found)), numbers
 

@@ -124,7 +124,8 @@ class Audit:
     class_names: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        return "\n".join(textwrap.fill(line, _WIDTH) for line in self.lines())
+        table, sentences = self.lines()[: len(self.levels) + 1], self.lines()[len(self.levels) + 1 :]
+        return "\n".join([*table, *(textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in sentences)])
 
     def lines(self, used: float | None = None) -> list[str]:
         """Return the summary that printing shows, line by line; the level `used` is marked with an asterisk."""
