@@ -305,11 +305,12 @@ def test_rows_that_are_only_claimed_take_no_memory(tmp_path, claimed):
     files.write(pa.table({"a": range(rows), "b": ["x"] * rows}), path)
     claim(path, rows, claimed)
     assert pyarrow.parquet.read_metadata(path).num_rows == claimed
-    before = pa.total_allocated_bytes()
+    pool = pa.default_memory_pool()
+    allowed = max(pool.max_memory(), pool.bytes_allocated() + (1 << 28))  # its peak may be that of an earlier test
     with pytest.raises(ValueError, match=rf"t\.parquet (is damaged: it )?claims {claimed} rows") as caught:
         files.read(path)
     one_line(caught)
-    assert pa.default_memory_pool().max_memory() - before < 1 << 28
+    assert pool.max_memory() <= allowed
 
 
 def test_more_rows_than_can_be(tmp_path):
