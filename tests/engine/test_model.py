@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -681,13 +682,26 @@ def test_predict_works_in_blocks(numbers, monkeypatch):
     assert max(sizes) == min(N, max(1, numbers // (2 * 2 * D)))
 
 
-def test_predict_leaves_training_mode_as_the_engine_wants_it():
+def test_a_model_is_in_evaluation_mode_for_good():
     model = train(net="mlp")
+    for one in (model, model.to("cpu"), model.without_rows(), Model.of_parts(*model.parts())):
+        before = {name: value.clone() for name, value in one.method.net.state_dict().items()}
+        one.predict(problem().X)
+        assert not any(module.training for module in one.method.net.modules())
+        for name, value in one.method.net.state_dict().items():
+            assert torch.equal(value, before[name])
+
+
+def test_threads_share_a_model_while_another_trains():
+    model, X = train(net="mlp"), problem().X
+    expected = [model.predict(X[i : i + 1]) for i in range(N)]
     before = {name: value.clone() for name, value in model.method.net.state_dict().items()}
-    model.predict(problem().X)
-    assert model.method.net.training
-    for name, value in model.method.net.state_dict().items():
-        assert torch.equal(value, before[name])
+    with ThreadPoolExecutor(9) as pool:
+        fits = [pool.submit(train, net="mlp") for _ in range(2)]
+        calls = [pool.submit(model.predict, X[i % N : i % N + 1]) for i in range(400)]
+        assert all(torch.equal(call.result(), expected[i % N]) for i, call in enumerate(calls))
+        assert all(torch.equal(fit.result().predict(X), model.predict(X)) for fit in fits)
+    assert all(torch.equal(value, before[name]) for name, value in model.method.net.state_dict().items())
 
 
 def test_builder_gives_every_network_its_own_weights():

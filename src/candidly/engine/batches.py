@@ -154,11 +154,16 @@ class Sweep:
 
 @contextmanager
 def evaluating(method: Method) -> Iterator[None]:
-    """Switch the method's networks to evaluation mode within a ``with`` block."""
-    for net in method.networks().values():
+    """Switch the method's networks to evaluation mode within a ``with`` block.
+
+    Networks that are in evaluation mode already, as those of a `candidly.Model`, are not touched: several threads may
+    predict with them at the same time.
+    """
+    training = [net for net in method.networks().values() if net.training]
+    for net in training:
         net.eval()
     try:
         yield
     finally:
-        for net in method.networks().values():
+        for net in training:
             net.train()

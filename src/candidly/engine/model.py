@@ -25,7 +25,7 @@ from candidly.store import states
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """R trained models, one per run.
+    """R trained models, one per run. Networks are in evaluation mode, and threads may share a model.
 
     Attributes
     ----------
@@ -54,6 +54,10 @@ class Model:
     cleaner: Mapping[str, Any]
     history: Mapping[str, np.ndarray[Any, Any]]
     kept: Tensor
+
+    def __post_init__(self) -> None:
+        for net in self.method.networks().values():
+            net.eval()
 
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
