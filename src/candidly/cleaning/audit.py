@@ -124,8 +124,10 @@ class Audit:
     class_names: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        table, sentences = self.lines()[: len(self.levels) + 1], self.lines()[len(self.levels) + 1 :]
-        return "\n".join([*table, *(textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in sentences)])
+        lines = self.lines()
+        end = len(self.levels) + 1  # of the table, which is not wrapped
+        wrapped = [textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in lines[end:]]
+        return "\n".join([*lines[:end], *wrapped])
 
     def lines(self, used: float | None = None) -> list[str]:
         """Return the summary that printing shows, line by line; the level `used` is marked with an asterisk."""

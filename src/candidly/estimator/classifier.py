@@ -231,8 +231,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             progress=bool(self.verbose),
         )
         p = crossfit.out_of_fold(model, encoded, plan, bool(self.verbose))
+        log_p = conformal.log(p)
         held_out = torch.from_numpy(plan.tested())
-        self._clean(S, p, held_out)
+        self._clean(S, p, log_p, held_out)
         calibration = Calibration.of(
             encoded[held_out],
             p[held_out],
@@ -246,7 +247,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         trained_on = saving.fingerprint(encoded, S)
         self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on))
         seconds = time.monotonic() - started
-        self.fit_record_: FitRecord | None = FitRecord(S, conformal.log(p), held_out, parameters, seconds)
+        self.fit_record_: FitRecord | None = FitRecord(S, log_p, held_out, parameters, seconds)
         return self
 
     def _validate_parameters(self) -> None:
@@ -264,10 +265,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.early_stopping and self.folds == 1 and not self.validation_fraction:
             raise ValueError("early_stopping needs held-out rows, and there are none; set validation_fraction=0.1")
 
-    def _clean(self, S: Candidates, p: Tensor, held_out: Tensor) -> None:
+    def _clean(self, S: Candidates, p: Tensor, log_p: Tensor, held_out: Tensor) -> None:
         """Set the results of the training rows, given their probabilities p (n, C) and which rows were held out."""
         sets = torch.from_numpy(S.matrix.copy())
-        log_p, kept = conformal.log(p), sets.clone()
+        kept = sets.clone()
         self.budget_ = Budget.of(log_p[held_out], sets[held_out]) if len(held_out) >= MIN_ROWS else None
         if self.budget_ is not None:
             kept[held_out] = self.budget_.keep(log_p[held_out], sets[held_out], float(self.alpha))

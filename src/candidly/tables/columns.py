@@ -146,11 +146,6 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
     return _of_array(X)
 
 
-def count_rows(X: Any) -> int:
-    """Return the number of rows of X."""
-    return int(read(X).shape[0])
-
-
 def _of_tensor(X: Any) -> NDArray[Any]:
     """Convert a tensor, without importing torch."""
     X = X.detach().cpu().to_dense()
