@@ -85,10 +85,8 @@ def run(*arguments: str) -> dict[str, float]:
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{' '.join(arguments)[:200]} failed with status {status}")
-    return {
-        "peak_gib": round(usage.ru_maxrss / 2**20, 2),
-        "seconds": round(time.perf_counter() - start),
-    }  # KiB on Linux
+    peak = usage.ru_maxrss / 2**20  # KiB on Linux
+    return {"peak_gib": round(peak, 2), "seconds": round(time.perf_counter() - start)}
 
 
 def measure_rows(folder: Path, rows: int, features: int, num_classes: int) -> dict[str, Any]:

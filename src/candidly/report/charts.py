@@ -278,7 +278,10 @@ def _tick_labels(values: Sequence[float]) -> list[str]:
     formats = [f",.{decimals}f" for decimals in range(8)] if usual else []
     for form in (*formats, *(f".{digits}g" for digits in range(1, 17)), ".17g"):
         labels = [f"{value:{form}}" for value in values]
-        if all(abs(float(label.replace(",", "")) - value) <= step / 100 for label, value in zip(labels, values)):
+        if all(
+            abs(float(label.replace(",", "")) - value) <= step / 100
+            for label, value in zip(labels, values, strict=True)
+        ):
             break
     return [label.replace("-", "−") for label in labels]
 

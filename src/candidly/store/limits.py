@@ -85,9 +85,11 @@ class Bounded(io.RawIOBase):
         self._taken = 0
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read into a buffer; return the number of bytes."""
         part = self._stream.read(len(buffer))
         self._taken += self._cost(part)
         check_bytes(self._name, self._taken, self._size)

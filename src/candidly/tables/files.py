@@ -304,7 +304,7 @@ def _read_parquet(source: _Source) -> Any:
         schema = ParquetFile(file, metadata=claimed).schema_arrow
         rows, texts = _check_parquet(source, claimed, schema)
         with ParquetFile(file, metadata=claimed, read_dictionary=texts, pre_buffer=False) as table:
-            # In blocks: a damaged file may claim more rows than it holds, and memory for all of them would be allocated.
+            # In blocks: a damaged file may claim more rows than it holds, and memory for all would be allocated.
             found = pa.Table.from_batches(_plain(source, table.iter_batches(rows), schema), schema)
     if found.num_rows != claimed.num_rows:
         raise ValueError(

@@ -68,7 +68,7 @@ def parse(
     classes_first = bool(found.keys() & set(_CLASSES_FIRST)) or not found.keys() & set(_ROWS_FIRST)
     names = _CLASSES_FIRST if classes_first else _ROWS_FIRST
     _check_fields(content, path, names, found)
-    _check_shapes(path, names, *(found[name].shape for name in names), classes_first)
+    _check_shapes(path, {name: found[name].shape for name in names}, classes_first)
     raw = _load(content, path, names)
     X, candidates, truth = (_dense(raw[name], name, path) for name in names)
     if classes_first:
@@ -114,22 +114,18 @@ def _check_fields(
         check_bytes(f"{path}: {name} of shape {shape}", needed, len(content))
 
 
-def _check_shapes(
-    path: str | os.PathLike[str],
-    names: tuple[str, str, str],
-    features: tuple[int, ...],
-    candidates: tuple[int, ...],
-    truth: tuple[int, ...],
-    classes_first: bool,
-) -> None:
+def _check_shapes(path: str | os.PathLike[str], shapes: dict[str, tuple[int, ...]], classes_first: bool) -> None:
+    """Check the shapes of features, candidates and true labels before the matrices are read."""
+    features, candidates, truth = shapes.values()
     two_axes = len(features) == len(candidates) == 2
     rows = candidates[1 if classes_first else 0] if two_axes else 0
     if not two_axes or candidates != truth or rows != features[0] or 0 in (*features, *candidates):
         wanted = "(C, n)" if classes_first else "(n, C)"
         empty = "; no axis may be empty" if two_axes and 0 in (*features, *candidates) else ""
+        first, second, third = shapes
         raise ValueError(
-            f"{path}: shapes disagree: {names[0]} {features} should be (n, d), {names[1]} {candidates} and "
-            f"{names[2]} {truth} both {wanted}{empty}"
+            f"{path}: shapes disagree: {first} {features} should be (n, d), {second} {candidates} and "
+            f"{third} {truth} both {wanted}{empty}"
         )
 
 
