@@ -652,6 +652,14 @@ def test_divergence_is_an_error(name, cleaner):
         fit(problem(), method_of(name), CLEANERS[cleaner], recipe, device="cpu")
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", METHODS)
+def test_divergence_is_an_error_on_cuda(name):
+    """Losses are checked at the end there, but the epoch is named."""
+    with pytest.raises(ValueError, match=rf"the loss of {name} is (nan|-?inf) in epoch 1, run [01]"):
+        train(method_of(name), recipe=dataclasses.replace(RECIPE, max_lr=1e30), device="cuda")
+
+
 def test_the_run_and_epoch_that_diverged_are_named():
     """One value of one row of the second run alone overflows."""
 
