@@ -380,7 +380,7 @@ def test_evaluate_knows_classes_that_are_numbers(place, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("predict", "--out", "n.csv", "--max-risk", "1.5"), "max_risk is 1.5; it must lie between 0 and 1"),
+        (("predict", "--out", "n.csv", "--max-risk", "1.5"), "--max-risk is 1.5; it must lie between 0 and 1"),
         (
             ("predict", "--out", "n.csv", "--kind", "split"),
             "--kind applies to prediction sets; set their level with --alpha",

@@ -250,7 +250,7 @@ CASES = {
     "unknown method": (None, fit("rows.csv", "--method", "prodne"), "unknown method 'prodne'"),
     "unknown cleaner": (None, fit("rows.csv", "--cleaner", "soap"), "unknown cleaner 'soap'"),
     "unknown device": (None, [*fit(), "--device", "abacus"], "device is 'abacus'"),
-    "no epochs": (None, [*fit(), "--epochs", "0"], "max_epochs is 0"),
+    "no epochs": (None, [*fit(), "--epochs", "0"], "--epochs is 0"),
     "no members": (None, [*fit(), "--members", "0"], "members is 0"),
     "a negative seed": (None, fit("rows.csv", "--seed", "-1"), "Seed must be between 0 and 2**32 - 1"),
     # outputs

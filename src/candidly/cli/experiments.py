@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
+from candidly.cli.options import File, Number, Text
+from candidly.cli.parsing import Named
+from candidly.cli.terminal import say
 
-from candidly.cli.options import File, Flag, Number, Text, named
+_MOST_SEEDS = 1000  # of the demonstration; all train together
 
 
 def demo(seeds: int = 5, device: str = "auto") -> None:
@@ -21,6 +23,8 @@ def demo(seeds: int = 5, device: str = "auto") -> None:
     """
     from candidly.cli.demo import run
 
+    if not 1 <= seeds <= _MOST_SEEDS:
+        raise ValueError(f"seeds is {seeds}; it must be at least 1 and at most {_MOST_SEEDS}")
     run(seeds, device)
 
 
@@ -29,13 +33,13 @@ def methods() -> None:
     from candidly.methods import METHODS
 
     for name, method in METHODS.items():
-        print(f"{name:8} {(method.__doc__ or '').splitlines()[0]}")
+        say(f"{name:8} {(method.__doc__ or '').splitlines()[0]}")
 
 
 def datasets(
-    name: Annotated[str | None, tyro.conf.Positional, named("[NAME]")] = None,
+    name: Annotated[str | None, Named("NAME", positional=True)] = None,
     *,
-    download: Flag = False,
+    download: bool = False,
     data: File = None,
 ) -> None:
     """List the published datasets, or describe one of them.
@@ -50,16 +54,16 @@ def datasets(
     if name is None:
         for entry in REGISTRY.values():
             size = f"{entry.shape[0]} × {'×'.join(map(str, entry.shape[1:]))}"
-            print(f"{entry.name:11}{size:18}{entry.num_classes:4} classes   {entry.licence}")
+            say(f"{entry.name:11}{size:18}{entry.num_classes:4} classes   {entry.licence}")
         return
     if name in REGISTRY:
         entry = REGISTRY[name]
-        print(f"source: {entry.page}\nlicence: {entry.licence}\ncite: {entry.citation}")
-    print(load(name, data, download=download))
+        say(f"source: {entry.page}\nlicence: {entry.licence}\ncite: {entry.citation}")
+    say(str(load(name, data, download=download)))
 
 
 def bench(
-    spec: Annotated[Path | None, tyro.conf.Positional, named("[SPEC.toml]")] = None,
+    spec: Annotated[Path | None, Named("SPEC.toml", positional=True)] = None,
     *,
     suite: Text = None,
     datasets: Text = None,
@@ -72,10 +76,10 @@ def bench(
     epochs: Number = None,
     out: Path = Path("runs"),
     data: File = None,
-    download: Flag = False,
+    download: bool = False,
     device: str = "auto",
     jobs: Number = None,
-    retry_failed: Flag = False,
+    retry_failed: bool = False,
 ) -> int:
     """Run experiments: every method on every dataset, with all seeds of a run trained together.
 
@@ -119,12 +123,12 @@ def bench(
     outcome = sweep(
         chosen, out, root=root, download=download, device=device, jobs=jobs, retry_failed=retry_failed, progress=True
     )
-    print(outcome)
+    say(str(outcome))
     return 1 if outcome.failed else 0
 
 
 def table(
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, named("FOLDER ...")],
+    folders: Annotated[tuple[Path, ...], Named("FOLDER", positional=True)],
     *,
     style: Literal["text", "markdown", "latex", "csv"] = "text",
     split: Literal["test", "train"] = "test",
@@ -158,6 +162,6 @@ def table(
     if diagram is not None:
         diagrams.draw(found, diagram)
     if into is None:
-        print(text, end="")
+        say(text.removesuffix("\n"))
     else:
         tables.insert(into, text)

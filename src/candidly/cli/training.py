@@ -1,12 +1,11 @@
 """Commands that train: fit, clean, audit."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from candidly.cli.options import (
     CleaningOptions,
     File,
-    Inline,
     Levels,
     OutputOptions,
     ReadingOptions,
@@ -29,9 +28,9 @@ def fit(
     candidates: RequiredColumn,
     out: Path,
     report: File = None,
-    reading: Annotated[ReadingOptions, Inline],
-    training: Annotated[TrainingOptions, Inline],
-    output: Annotated[OutputOptions, Inline],
+    reading: ReadingOptions,
+    training: TrainingOptions,
+    output: OutputOptions,
 ) -> None:
     """Train a model on a table with candidates, and save it.
 
@@ -61,7 +60,7 @@ def fit(
     output.show(*describe_report(facts, {"model": out, "report": report}))
 
 
-def clean(options: Annotated[CleaningOptions, Inline], *, out: str) -> None:
+def clean(options: CleaningOptions, *, out: str) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
     Networks that were not trained on a row score its candidates. The result has one line per row: id, candidates,
@@ -95,7 +94,7 @@ def clean(options: Annotated[CleaningOptions, Inline], *, out: str) -> None:
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
 
 
-def audit(options: Annotated[CleaningOptions, Inline], *, alphas: Levels = None) -> None:
+def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
     """Estimate what cleaning would cost at several levels, without writing a table.
 
     Trains as `clean` does. For each level, prints the estimated fraction of rows that would lose their true label, the
