@@ -2,12 +2,13 @@
 
 import os
 import platform
+import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -180,12 +181,31 @@ def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple
     parent = (platform.node(), os.getpid()) if shared["jobs"] > 1 else None
     calls = [joblib.delayed(_attempt)(run, **shared, parent=parent) for run in waiting]
     try:
-        for run, reason in joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls):
+        with _without_signals():
+            outcomes = joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls)
+        for run, reason in outcomes:
             ended.add(run.folder)
             yield run, reason
     except TerminatedWorkerError:
         died = "not trained: a worker process died, perhaps because memory ran out; try again with fewer jobs"
         yield from ((run, died) for run in waiting if run.folder not in ended and not run.done)
+
+
+@contextmanager
+def _without_signals() -> Iterator[None]:
+    """Block signals, also in the processes that are started meanwhile.
+
+    Ctrl-C and a hangup reach the whole group of processes. Only this one handles them, and ends the others; they would
+    print tracebacks.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
@@ -216,6 +236,7 @@ def _attempt(
     if parent is not None:
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs)))
         _end_with(*parent)
+        tqdm.set_lock(threading.RLock())  # its default has semaphores, which a killed worker leaves behind with a warning
     with locked(run.folder, wait=False) as mine:
         if not mine:
             return run, "another process is training it"

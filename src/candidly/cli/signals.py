@@ -7,7 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+
+TYPE_CHECKING = False  # as in `candidly`: importing `typing` takes longer than the rest of this module
+if TYPE_CHECKING:
+    from typing import Any
 
 _WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "ended by a hangup"}
 
@@ -62,7 +65,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise stopped
 
 
-def _resend(unraisable: Any) -> None:
+def _resend(unraisable: "Any") -> None:
     """Send a signal again whose exception was raised where Python can only print it, as in a finaliser."""
     if isinstance(unraisable.exc_value, Stopped):
         signal.raise_signal(unraisable.exc_value.number)
