@@ -401,7 +401,7 @@ FORGED = {
     "endless setting": ({"method": {"name": "pop", "theta": float("inf")}}, "no setting theta=inf"),
     "setting of 400 digits": ({"method": {"name": "pop", "theta": 10**400}}, "no setting theta=1000"),
     "number for a text": ({"method": {"name": "pop", "growth": 1}}, "no setting growth=1"),
-    "unknown choice": ({"method": {"name": "pop", "growth": "fast"}}, "growth 'fast'"),
+    "unknown choice": ({"method": {"name": "pop", "growth": "fast"}}, "growth is 'fast'"),
     "another method": ({"method": {"name": "crosel"}}, "networks would hold"),
     "unknown method": ({"method": {"name": "magic"}}, "trained with the method 'magic', which candidly does not know"),
 }
@@ -434,7 +434,7 @@ def test_missing_facts(name):
     ("settings", "message"),
     [
         ({"k": 10**15}, None),
-        ({"k": -1}, "cannot be built .*negative"),
+        ({"k": -1}, "k is -1"),
         ({"k": 2**62}, "cannot be built"),
         ({"k": 3.0}, None),
         ({"warmup": 0}, "warmup is 0"),
@@ -728,7 +728,7 @@ def test_builder_asks_for_half_precision(half, monkeypatch):
 
     monkeypatch.setattr(building, "build", spy)
     net = building.builder(bytes_problem(), "linear", half)()
-    assert asked == [half]
+    assert set(asked) == {half}
     assert net.head.weight.dtype == torch.float32
 
 

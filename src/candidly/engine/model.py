@@ -14,10 +14,10 @@ from candidly.engine.batches import Sweep
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
 from candidly.engine.description import describe
-from candidly.engine.device import find_device
+from candidly.engine.device import cpu_by_default, find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
-from candidly.engine.problem import Problem, as_tensor, check_finite
+from candidly.engine.problem import Problem, as_tensor, check_finite, round_to
 from candidly.engine.recipe import Recipe
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
 from candidly.store import states
@@ -59,15 +59,16 @@ class Model:
         for net in self.method.networks().values():
             net.eval()
 
+    @cpu_by_default()
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
         like = self.problem.X
         rows = as_tensor(X)
-        if rows.dtype != like.dtype:
-            rows = rows.to(self.problem.dtype)
         if rows.shape[1:] != like.shape[1:]:
             shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
             raise ValueError(f"rows of X have shape {shapes}; give the same features")
+        if rows.dtype != like.dtype:
+            rows = round_to(rows, self.problem.dtype)
         check_finite(rows)
         sweep = Sweep(dataclasses.replace(self.problem, X=rows.to(like.device)), self.method)
         return sweep(self.method.predict).cpu()
@@ -124,6 +125,7 @@ class Model:
         return tensors, facts
 
     @classmethod
+    @cpu_by_default()
     def of_parts(
         cls,
         tensors: Mapping[str, Tensor],
