@@ -91,7 +91,7 @@ def test_own_parts():
         ({"seeds": (0, 1000), "inits": 2}, "use seeds below 1000"),
         ({"inits": 2.5}, "inits is 2.5"),
         ({"inits": True}, "inits is True"),
-        ({"recipe": 3}, "recipe is 3; pass a Recipe"),
+        ({"recipe": 3}, "recipe is 3; it must be a Recipe"),
         ({"datasets": 3}, "datasets is 3; give a list"),
         ({"methods": ("conf+proden",), "cleaners": ("cnof",)}, "unknown cleaner 'cnof'"),
         ({"own": {"proden": Pop()}}, "has the name of a known method or cleaner"),
