@@ -15,7 +15,6 @@ import torch
 from candidly.bench import Spec, sweep, sweeps
 from candidly.bench import datasets as sets
 from candidly.bench import run as runs
-from candidly.store.lock import locked
 from candidly.bench.run import Run
 from candidly.data import Dataset, load
 from candidly.data.protocols import PROTOCOLS
@@ -23,6 +22,7 @@ from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
 from candidly.methods import Proden
+from candidly.store.lock import locked
 
 SHORT = Recipe("short", epochs=12, batch_size=16)
 

@@ -334,7 +334,7 @@ def test_a_folder_written_as_a_whole(tmp_path):
     states.write_folder(folder, *NEW, more={"findings.json": b"[]"})
     assert kinds(folder) == ["model-#.findings.json", "model-#.safetensors", "model.json"]
     assert states.read_more(folder, "findings.json") == b"[]"
-    with pytest.raises(FileNotFoundError, match=r"mine.notes\.txt does not exist"):
+    with pytest.raises(KeyError, match=r"notes\.txt"):
         states.read_more(folder, "notes.txt")
     assert_holds(folder, NEW, stem="model")
     assert names(tmp_path / "deep") == ["mine"]
@@ -442,7 +442,8 @@ def test_what_others_wrote_is_not_replaced(foreign, ours, tmp_path):
     (folder / foreign).write_bytes(b"precious")
     before = listing(tmp_path)
     with pytest.raises(
-        ValueError, match=rf"mine holds '{foreign}', which would be deleted; choose a new or an empty folder"
+        ValueError,
+        match=rf"mine holds '{foreign}', which is not part of a saved model; choose a new or an empty folder",
     ):
         states.write_folder(folder, *NEW)
     assert listing(tmp_path) == before
@@ -452,7 +453,7 @@ def test_a_folder_within_or_a_file_instead(tmp_path):
     states.write_folder(tmp_path / "mine", *OLD)
     (tmp_path / "mine" / "model-0123456789abcdef.safetensors").mkdir()
     before = listing(tmp_path)
-    with pytest.raises(ValueError, match="which would be deleted"):
+    with pytest.raises(ValueError, match="which is not part of a saved model"):
         states.write_folder(tmp_path / "mine", *NEW)
     with pytest.raises(ValueError, match="is a file; choose another name"):
         states.write_folder(tmp_path / "mine" / "model.json", *NEW)

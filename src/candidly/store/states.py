@@ -149,7 +149,9 @@ def check_folder(folder: str | os.PathLike[str], *, stem: str = "model") -> bool
     ours = {f"{stem}.json", f"{stem}.lock", f"{stem}.safetensors", *_plain_names(folder, stem)}
     for path in sorted(folder.iterdir()):
         if path.is_dir() or not (path.name in ours or _is_of_state(path.name, stem)):
-            raise ValueError(f"{folder} holds {path.name!r}, which would be deleted; choose a new or an empty folder")
+            raise ValueError(
+                f"{folder} holds {path.name!r}, which is not part of a saved model; choose a new or an empty folder"
+            )
     return (folder / f"{stem}.json").exists()
 
 
@@ -205,22 +207,18 @@ def read(
 
 
 def read_more(folder: str | os.PathLike[str], name: str, *, stem: str = "model") -> bytes:
-    """Return an additional file that `write_folder` saved.
+    """Return the content of an additional file that `write_folder` saved.
 
     Raises
     ------
+    KeyError
+        If it was not saved.
     FileNotFoundError
-        If there is no such file.
+        If it was saved but is missing.
     ValueError
         If the index or the file is damaged or was changed.
     """
-
-    def choose(index: _Index) -> _File:
-        if name not in index.more:
-            raise FileNotFoundError(f"{Path(folder) / name} does not exist: it was not saved with {stem}.json")
-        return index.more[name]
-
-    return _read_named(folder, stem, choose)[1]
+    return _read_named(folder, stem, lambda index: index.more[name])[1]
 
 
 def _replace_state(
