@@ -370,18 +370,18 @@ def test_sets_are_p_values_above_the_level(fitted):
 def test_probabilities_and_several_rules_take_one_pass(fitted, monkeypatch):
     rules = [Rule(**rule) for rule in RULES]
     wanted = [fitted.predict_proba(X), *(fitted.predict_p(X, **rule) for rule in RULES)]
-    passes, original = [], type(fitted.model_).predict
+    passes, original = [], type(fitted.model_).predict_blocks
     monkeypatch.setattr(
-        type(fitted.model_), "predict", lambda model, rows: passes.append(len(rows)) or original(model, rows)
+        type(fitted.model_), "predict_blocks", lambda model, rows: passes.append(len(rows)) or original(model, rows)
     )
     p, p_values = fitted.predict_all(X, rules)
-    assert passes == [64]  # one block
+    assert passes == [len(X)]
     for found, one in zip([p, *p_values], wanted, strict=True):
         np.testing.assert_array_equal(found, one)
     assert fitted.predict_all(X)[1] == []
     passes.clear()
     evaluate(fitted, X, np.array(NAMES)[Y])
-    assert passes == [64]
+    assert passes == [len(X)]
 
 
 def test_fit_reads_its_rows_once(monkeypatch):
