@@ -277,10 +277,10 @@ def test_a_label_that_is_no_class_is_not_scored(place, capsys):
 def test_fit_predict_and_report(place, capsys):
     out = run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", "--report", "page.html", *TINY).out
     assert "model: model\nreport: page.html\n" in out
-    assert sorted(path.name for path in (place / "model").iterdir()) == [
-        "model.json",
-        "model.safetensors",
+    assert sorted(path.name.split(".", 1)[1] for path in (place / "model").iterdir()) == [
+        "json",
         "report.json",
+        "safetensors",
     ]
     out = run(capsys, "predict", "model", "rows.csv", "--out", "new.csv", "--alpha", "0.2").out
     assert re.search(r"40 rows, 3 classes, mean confidence [\d.]+%\nclasses per set: ", out)
@@ -409,17 +409,24 @@ def test_new_rows_that_cannot_be_used(place, capsys, kept_model, arguments, mess
 
 
 def test_a_model_is_replaced_as_a_whole(place, capsys):
-    run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY)
-    first = (place / "deep/model/model.safetensors").read_bytes()
-    run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY, "--seed", "1")
-    assert (place / "deep/model/model.safetensors").read_bytes() != first
+    assert "replaced" not in run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY).out
+    first = set((place / "deep/model").iterdir())
+    out = run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY, "--seed", "1").out
+    assert out.endswith("model: deep/model\nthe model that deep/model held before was replaced\n")
+    second = set((place / "deep/model").iterdir())
+    assert len(second) == len(first)
+    assert len(second - first) == 2, "tensors and report have other contents"
+    facts = run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY, "--json").out
+    assert json.loads(facts)["replaced"] is True
     assert [path.name for path in (place / "deep").iterdir()] == ["model"]
 
 
 def test_the_same_seed_gives_the_same_files(place, capsys):
     for name in ("a", "b"):
         run(capsys, "fit", "rows.csv", *ROLES, "--out", name, *TINY)
-    assert (place / "a/model.safetensors").read_bytes() == (place / "b/model.safetensors").read_bytes()
+    first, second = (next((place / name).glob("*.safetensors")) for name in ("a", "b"))
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.parametrize("names", [["id", "size", "colour"], ["colour", "size"], ["label", "colour", "tags", "size"]])

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from candidly import store
+from candidly.bench import marker
 from candidly.bench.names import current
 from candidly.bench.scores import Cell, Scores, check_share, mean_of
 from candidly.messages import listed, visible
@@ -232,6 +233,7 @@ def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_summary(path: Path, split: str) -> _Source:
+    marker.check(path)
     facts = store.read_json(path)
     if "format" not in facts:
         return _Source(path, {})  # the file of another program

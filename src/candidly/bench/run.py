@@ -4,7 +4,7 @@ The name of a run folder has the dataset, the method and a hash of the configura
 
 - ``summary.json``: the configuration, the metrics of every seed and initialisation, versions and machine;
 - ``predictions.parquet``: one record per row, seed and initialisation;
-- ``done``: the checksums of these two files, written last; a run without it is trained again;
+- ``done``: the checksums of these two files, written last; a run without it, or with other files, is trained again;
 - ``failed.txt``, instead of these three: why the run failed, and the traceback;
 - ``lock``: only while the run trains.
 
@@ -34,6 +34,7 @@ import torch
 from numpy.typing import NDArray
 
 from candidly import __version__, metrics, store
+from candidly.bench import marker
 from candidly.bench.collect import FORMAT
 from candidly.bench.datasets import find_net, fingerprint
 from candidly.bench.names import stored
@@ -108,8 +109,8 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether the results are complete."""
-        return all((self.folder / name).is_file() for name in ("done", "summary.json", "predictions.parquet"))
+        """Whether the results are complete, and as they were written."""
+        return marker.is_intact(self.folder)
 
     @property
     def failed(self) -> bool:
@@ -285,17 +286,11 @@ def _machine(device: str) -> dict[str, Any]:
 
 
 def _write(run: Run, summary: dict[str, Any], predictions: bytes) -> None:
-    files = {
-        "predictions.parquet": predictions,
-        "summary.json": (json.dumps(summary, indent=1) + "\n").encode(),
-    }
     run.folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        store.replace(run.folder / name, content)
-    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
-    store.replace(run.folder / "done", sums.encode())
     for leftover in (run.folder / "failed.txt", *run.folder.glob("*.tmp")):  # of earlier attempts
         leftover.unlink(missing_ok=True)
+    text = (json.dumps(summary, indent=1) + "\n").encode()
+    marker.write(run.folder, {"predictions.parquet": predictions, "summary.json": text})
 
 
 def fail(run: Run, error: BaseException) -> None:

@@ -43,13 +43,13 @@ def fit(
         report: Also write an HTML report to this file (.html).
     """
     from candidly.cli.checks import check_folder, check_page
-    from candidly.cli.output import describe_report, write_page
+    from candidly.cli.output import describe_report, name_place, write_page
     from candidly.cli.reading import read
     from candidly.report import saved, summarise
     from candidly.tables import files
 
     with output.hide_warnings():
-        check_folder(out)
+        replaced = check_folder(out)
         check_page(report, out)
         rows = read(table, candidates, reading)
         classifier = _train(rows, training, output)
@@ -57,7 +57,10 @@ def fit(
         with files.writing(out):
             classifier.save(out, {saved.FILE: saved.to_bytes(facts)})
         write_page(facts, report)
-    output.show(*describe_report(facts, {"model": out, "report": report}))
+    lines, found = describe_report(facts, {"model": out, "report": report})
+    if replaced:
+        lines.append(f"the model that {name_place(out)} held before was replaced")
+    output.show(lines, found | {"replaced": replaced})
 
 
 def clean(options: CleaningOptions, *, out: str) -> None:

@@ -203,7 +203,10 @@ class Model:
         return cls(trained, problem.without_rows(), network, recipe, facts["cleaner"], history, kept)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a new folder, as ``model.safetensors`` and ``model.json``."""
+        """Write the model to a folder, as ``model.json`` and a file of tensors; replace a model that it holds.
+
+        Readers and other writers of the folder at the same time are safe: each reads or writes one whole model.
+        """
         states.write_folder(folder, *self.parts())
 
     @classmethod
