@@ -13,8 +13,6 @@ dataset, the settings of method and cleaner, their code unless it is this librar
 """
 
 import dataclasses
-import hashlib
-import inspect
 import json
 import os
 import platform
@@ -38,6 +36,7 @@ from candidly.bench import marker
 from candidly.bench.collect import FORMAT
 from candidly.bench.datasets import find_net, fingerprint
 from candidly.bench.names import stored
+from candidly.bench.own import code_of
 from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.data.dataset import Dataset
@@ -47,7 +46,6 @@ from candidly.engine.device import find_device
 from candidly.engine.model import Model
 from candidly.engine.problem import Problem
 from candidly.engine.training import fit
-from candidly.methods import Method
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Run:
             method, cleaner = spec.parts(name)
             parts = {"method": describe(method), "cleaner": _settings(cleaner)}
             kept = stored(name)
-            config = shared | parts | {"name": kept, "code": [_code(part) for part in (method, cleaner)]}
+            config = shared | parts | {"name": kept, "code": [code_of(part) for part in (method, cleaner)]}
             slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{kept[:60]}".lower()).strip("-")
             runs.append(cls(source, name, config, out / f"{slug}-{store.digest(config)}"))
         return runs
@@ -128,16 +126,6 @@ def _settings(cleaner: Cleaner | None) -> Any:
     if isinstance(cleaner, Conformal) and (cleaner.rule == "revocable" or cleaner.stop == 1):
         del settings["stop"]
     return settings
-
-
-def _code(part: Method | Cleaner | None) -> str | None:
-    """Hash the source code of a custom method or cleaner; None for one of this library."""
-    if part is None or type(part).__module__.startswith("candidly."):
-        return None
-    try:
-        return hashlib.sha256(inspect.getsource(type(part)).encode()).hexdigest()[:16]
-    except (OSError, TypeError):  # a class that was defined in an interactive session has no file
-        return None
 
 
 def execute(

@@ -80,6 +80,7 @@ def bench(
     device: str = "auto",
     jobs: Number = None,
     retry_failed: bool = False,
+    own: Annotated[tuple[str, ...], Named("FILE.py:CLASS")] = (),
 ) -> int:
     """Run experiments: every method on every dataset, with all seeds of a run trained together.
 
@@ -103,8 +104,9 @@ def bench(
         device: Where to train: auto, cpu or cuda.
         jobs: Number of runs to train at the same time (default: 1; up to 4 on CUDA).
         retry_failed: Repeat runs that failed before.
+        own: Method or cleaner in a Python file, which is run; its name is the class's in lower case. Can be repeated.
     """
-    from candidly.bench import SUITES, Spec, read_spec, sweep
+    from candidly.bench import SUITES, Spec, read_own, read_spec, sweep
     from candidly.engine.recipe import find_recipe
 
     given: dict[str, Any] = {"datasets": datasets, "methods": methods, "cleaners": cleaners, "seeds": seeds}
@@ -116,7 +118,11 @@ def bench(
         raise ValueError("both a file and --suite were given; write suite = ... into the file instead")
     if spec is None and suite is None and not (datasets and methods):
         raise ValueError("nothing to run; give a TOML file, --suite, or --datasets and --methods")
-    chosen = replace(read_spec(spec), **given) if spec is not None else Spec(**(SUITES.get(suite or "", {}) | given))
+    parts = read_own(*own)
+    if spec is not None:
+        chosen = replace(read_spec(spec, parts), **given)
+    else:
+        chosen = Spec(**(SUITES.get(suite or "", {}) | given), own=parts)
     if epochs is not None:
         chosen = replace(chosen, recipe=replace(find_recipe(chosen.recipe), name="custom", epochs=epochs))
     root = None if data is None else str(data)

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -127,16 +128,42 @@ def _remove_unless_locked(path: Path) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; an empty one if the file holds another value."""
-    return parse_json(read_limited(path), path)
+    return parse_json(read_limited(path, MOST_JSON), path)
 
 
-def read_limited(path: Path) -> bytes:
-    """Return the content of a JSON file; raise ValueError if it is larger than `MOST_JSON`."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > MOST_JSON:
-            raise ValueError(f"{path} has {size} bytes, more than the limit of {MOST_JSON}; restore it from a copy")
-        return file.read()
+def read_limited(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return the content of a file; raise OSError unless it is a regular file, ValueError if it is larger than `most`.
+
+    A named pipe or a device is refused at once: it could block, or never end.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is not a file; check the name")
+        if found.st_size > most:
+            raise ValueError(f"{path} has {found.st_size} bytes, more than the limit of {most}; restore it from a copy")
+        with open(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
+
+
+def read_text(path: str | os.PathLike[str], most: int = 2**24) -> str:
+    """Return the content of a text file, in UTF-8, that a user wrote; raise as `read_limited`, and for other encodings.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     _ = file.write("\ufeffseeds = 3".encode()), file.flush()
+    ...     read_text(file.name)
+    'seeds = 3'
+    """
+    try:
+        return read_limited(path, most).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start} is wrong); save it as UTF-8") from None
 
 
 def parse_json(text: bytes, path: Path) -> dict[str, Any]:

@@ -329,7 +329,7 @@ def _read_named(
         raise FileNotFoundError(f"{path} does not exist; check the folder, or save the state first")
     known, index = None, None
     for _ in range(_ATTEMPTS):
-        content = read_limited(path)
+        content = read_limited(path, MOST_JSON)
         if index is None or content != known:
             known, index = content, _decode(content, path)
         file = choose(index)
