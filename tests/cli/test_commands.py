@@ -18,9 +18,8 @@ from candidly import PartialLabelClassifier
 from candidly.cleaning.audit import ALPHAS
 from candidly.cli import app as cli
 from candidly.cli import options
-from candidly.cli.options import OutputOptions, SetOptions, TrainingOptions
+from candidly.cli.options import OutputOptions, SetOptions, TrainingOptions, split_names
 from candidly.cli.output import describe_audit, describe_report
-from candidly.cli.reading import split
 from candidly.conformal.calibration import CANDIDATES, KINDS, SCORES, Rule
 from candidly.engine import Model
 from candidly.estimator import evaluation
@@ -643,13 +642,13 @@ def test_the_help_names_the_estimators_defaults(capsys):
     [("a", ["a"]), ("a, b", ["a", "b"]), ('"a,b",c', ["a,b", "c"]), ('"say ""a""",b', ['say "a"', "b"])],
 )
 def test_lists_of_names(text, names):
-    assert split(text, "--drop") == names
+    assert split_names(text, "--drop") == names
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,", " "])
 def test_lists_of_names_without_one(text):
     with pytest.raises(ValueError, match=r"--drop is .*, which contains an empty name"):
-        split(text, "--drop")
+        split_names(text, "--drop")
 
 
 def test_reports_need_jinja(place, capsys, monkeypatch):

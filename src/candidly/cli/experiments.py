@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from candidly.cli.options import File, Number, Text
+from candidly.cli.options import File, Names, Number, Text, split_names
 from candidly.cli.parsing import Named
 from candidly.cli.terminal import say
 
@@ -138,6 +138,9 @@ def table(
     *,
     style: Literal["text", "markdown", "latex", "csv"] = "text",
     split: Literal["test", "train"] = "test",
+    datasets: Names = None,
+    methods: Names = None,
+    names: Names = None,
     against: File = None,
     diagram: File = None,
     into: File = None,
@@ -152,6 +155,9 @@ def table(
         folders: Folders with results.
         style: Format of the table.
         split: Which rows to score.
+        datasets: Datasets to show, separated by commas, in this order (default: all).
+        methods: Methods to show, separated by commas, in this order (default: all).
+        names: Other names to show, separated by commas, such as proden=PRODEN,lost=Lost.
         against: CSV file with published accuracies (columns method, dataset, seed, test_accuracy) to compare with.
         diagram: Also draw the critical-difference diagram to this file (.svg, .pdf or .png).
         into: Markdown page to update, instead of printing.
@@ -162,12 +168,22 @@ def table(
 
     if into is not None and style not in ("text", "markdown"):
         raise ValueError(f"--into writes Markdown, but --style is {style}; remove one of them")
-    found = read(folders, split=split)
+    chosen = {"datasets": split_names(datasets, "--datasets"), "methods": split_names(methods, "--methods")}
+    labels = dict(_label(text) for text in split_names(names, "--names"))
+    found = read(folders, split=split).select(**{what: wanted or None for what, wanted in chosen.items()})
     published = None if against is None else read_csv(against)
-    text = tables.render(found, style=style if into is None else "markdown", against=published)
+    text = tables.render(found, style=style if into is None else "markdown", against=published, names=labels)
     if diagram is not None:
-        diagrams.draw(found, diagram)
+        diagrams.draw(found, diagram, labels)
     if into is None:
         say(text.removesuffix("\n"))
     else:
         tables.insert(into, text)
+
+
+def _label(text: str) -> tuple[str, str]:
+    """Read a name and what to show instead, such as ``proden=PRODEN``."""
+    name, equals, shown = text.partition("=")
+    if not equals:
+        raise ValueError(f"--names has {text!r}; write it as NAME=SHOWN, such as proden=PRODEN")
+    return name.strip(), shown.strip()

@@ -1,5 +1,6 @@
 """Option groups that several commands share, and how commands print."""
 
+import csv
 import json
 import sys
 import warnings
@@ -29,6 +30,25 @@ ModelArgument = Annotated[Path, Named("MODEL", positional=True)]
 Kind = Annotated[Literal["split", "cv+", "averaged"] | None, Named("TEXT")]
 Score = Annotated[Literal["lac", "aps"] | None, Named("TEXT")]
 Candidate = Annotated[Literal["best", "mean", "pooled", "worst", "singletons"] | None, Named("TEXT")]
+
+
+def split_names(text: str | None, option: str) -> list[str]:
+    """Split names at commas; a name that contains a comma must be in double quotes.
+
+    Examples
+    --------
+    >>> split_names('a, "b,c"', "--drop"), split_names(None, "--drop")
+    (['a', 'b,c'], [])
+    """
+    if text is None:
+        return []
+    try:
+        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    except csv.Error as error:
+        raise ValueError(f"{option} cannot be split at commas: {error}") from None
+    if not names or "" in names:
+        raise ValueError(f"{option} is {text!r}, which contains an empty name; separate names by single commas")
+    return names
 
 
 @dataclass(frozen=True)
