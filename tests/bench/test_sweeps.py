@@ -15,7 +15,6 @@ import torch
 from candidly.bench import Spec, sweep, sweeps
 from candidly.bench import datasets as sets
 from candidly.bench import run as runs
-from candidly.bench.lock import locked
 from candidly.bench.run import Run
 from candidly.data import Dataset, load
 from candidly.data.protocols import PROTOCOLS
@@ -23,6 +22,7 @@ from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
 from candidly.methods import Proden
+from candidly.store.lock import locked
 
 SHORT = Recipe("short", epochs=12, batch_size=16)
 
@@ -326,7 +326,7 @@ def test_files_of_one_name_are_refused(tmp_path, table):
 def test_what_another_process_trains_is_left_to_it(tmp_path, table):
     spec = spec_of(table, methods=("proden", "cc"), seeds=(0,))
     first, _ = Run.all_of(spec, sets.load(str(table), tmp_path), str(table), tmp_path)
-    with locked(first.folder, wait=False) as mine:
+    with locked(first.folder / "lock", wait=False) as mine:
         assert mine
         outcome = sweep(spec, tmp_path, device="cpu")
     assert outcome.failed == {"flowers proden": "another process is training it"}

@@ -14,10 +14,10 @@ from candidly.engine.batches import block_size, predict_block
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
 from candidly.engine.description import describe
-from candidly.engine.device import find_device
+from candidly.engine.device import cpu_by_default, find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
-from candidly.engine.problem import Problem, as_tensor, check_finite
+from candidly.engine.problem import Problem, as_tensor, check_finite, round_to
 from candidly.engine.recipe import Recipe, smaller_rate
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
 from candidly.store import states
@@ -61,6 +61,7 @@ class Model:
         for net in self.method.networks().values():
             net.eval()
 
+    @cpu_by_default()
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU.
 
@@ -74,11 +75,11 @@ class Model:
         """Yield blocks of rows and what `predict` returns for them, so that memory does not grow with the rows."""
         like = self.problem.X
         rows = as_tensor(X)
-        if rows.dtype != like.dtype:
-            rows = rows.to(self.problem.dtype)
         if rows.shape[1:] != like.shape[1:]:
             shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
             raise ValueError(f"rows of X have shape {shapes}; give the same features")
+        if rows.dtype != like.dtype:
+            rows = round_to(rows, self.problem.dtype)
         check_finite(rows)
         size = _ROWS if like.device.type == "cpu" else min(64 * _ROWS, block_size(self.problem))
         for start in range(0, len(rows), size):
@@ -144,6 +145,7 @@ class Model:
         return tensors, facts
 
     @classmethod
+    @cpu_by_default()
     def of_parts(
         cls,
         tensors: Mapping[str, Tensor],
@@ -208,7 +210,10 @@ class Model:
         return cls(trained, problem.without_rows(), network, recipe, facts["cleaner"], history, kept)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a new folder, as ``model.safetensors`` and ``model.json``."""
+        """Write the model to a folder, as ``model.json`` and a file of tensors; replace a model that it holds.
+
+        Readers and other writers of the folder at the same time are safe: each reads or writes one whole model.
+        """
         states.write_folder(folder, *self.parts())
 
     @classmethod

@@ -20,11 +20,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from candidly import metrics
+from candidly.checks.arguments import choice, flag, instance, integer
 from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.description import describe, fingerprint
-from candidly.engine.device import capture, find_device, training_on
+from candidly.engine.device import capture, cpu_by_default, find_device, training_on
+from candidly.engine.memory import require_runs, require_schedule
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.optim import Adam, HostAdam, Optimiser, Sgd, schedule
@@ -52,10 +54,12 @@ class Training:
         self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
         self.training_mask = self.problem.training_mask  # (R, N)
         half = on_cuda and recipe.precision == "auto" and problem.dtype == torch.float32
-        self.method.setup(self.problem, builder(self.problem, net, half))
         sizes = [len(rows) for rows in self.problem.rows]
         size = recipe.batch(sizes)
         self.steps = -(-max(sizes) // size)  # per epoch, rounded up
+        require_schedule(recipe.epochs, self.steps, problem.runs, recipe.schedule == "one-cycle")
+        numbers = 4 if recipe.optimiser == "adam" else 2  # per weight: itself, its gradient, and Adam's two averages
+        self.method.setup(self.problem, builder(self.problem, net, half, numbers=numbers))
         noise = self.method.noise + self.cleaner.noise
         known = problem.y is not None
         self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
@@ -252,6 +256,9 @@ class Training:
                 self.history[name.removeprefix("history.")] = list(value.to(self.loss.device).unbind())
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
+@cpu_by_default()
 def fit(
     problem: Problem,
     method: Method,
@@ -322,7 +329,12 @@ def fit(
     """
     recipe = find_recipe(recipe)
     place = find_device(device)
-    _check_arguments(method, cleaner, net, graph, every)
+    _check_arguments(problem, method, cleaner, net)
+    choice("graph", graph, ("auto", "on", "off"))
+    deterministic = flag("deterministic", deterministic)
+    every = integer("every", every, least=1)
+    patience = None if patience is None else integer("patience", patience, least=1)
+    require_runs(problem.runs, len(problem.X), problem.num_classes, place)
     watched = check_held_out(held_out, patience, problem)
     if graph == "on" and place.type != "cuda":
         raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
@@ -362,17 +374,12 @@ def fit(
         return training.model(net)
 
 
-def _check_arguments(method: Any, cleaner: Any, net: Any, graph: str, every: int) -> None:
-    if not isinstance(method, Method):
-        raise ValueError(f"method is {method!r}; pass an instance, such as candidly.methods.Proden()")
-    if not isinstance(cleaner, Cleaner | None):
-        raise ValueError(f"cleaner is {cleaner!r}; pass an instance, such as candidly.Conformal(), or None")
+def _check_arguments(problem: Any, method: Any, cleaner: Any, net: Any) -> None:
+    instance("problem", problem, Problem, "a Problem; make one with candidly.Problem.of(X, S)")
+    instance("method", method, Method, "an instance, such as candidly.methods.Proden()")
+    instance("cleaner", cleaner, (Cleaner, type(None)), "an instance, such as candidly.Conformal(), or None")
     if isinstance(net, nn.Module):
         raise ValueError("net is a module; pass a function that returns a new one, because every run needs its own")
-    if graph not in ("auto", "on", "off"):
-        raise ValueError(f"graph is {graph!r}; use 'auto', 'on' or 'off'")
-    if every < 1:
-        raise ValueError(f"every is {every}; it must be at least 1")
 
 
 def _unreached(nets: Sequence[nn.Module], parameters: Sequence[Tensor], grads: Sequence[Tensor | None]) -> str:
