@@ -13,8 +13,6 @@ dataset, the settings of method and cleaner, their code unless it is this librar
 """
 
 import dataclasses
-import hashlib
-import inspect
 import json
 import os
 import platform
@@ -42,7 +40,7 @@ from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows, scaling
-from candidly.engine.description import describe
+from candidly.engine.description import describe, source_hash
 from candidly.engine.device import find_device
 from candidly.engine.model import Model
 from candidly.engine.problem import Problem
@@ -134,10 +132,7 @@ def _code(part: Method | Cleaner | None) -> str | None:
     """Hash the source code of a custom method or cleaner; None for one of this library."""
     if part is None or type(part).__module__.startswith("candidly."):
         return None
-    try:
-        return hashlib.sha256(inspect.getsource(type(part)).encode()).hexdigest()[:16]
-    except (OSError, TypeError):  # a class that was defined in an interactive session has no file
-        return None
+    return source_hash(type(part))
 
 
 def execute(
