@@ -220,6 +220,7 @@ class Training:
         """Continue from a checkpoint of the same training, if the folder holds one."""
         if not (folder / "state.json").exists():
             return
+        states.tidy(folder)
         tensors, facts = states.read(folder)
         try:
             _FACTS(facts, "the checkpoint")
