@@ -56,6 +56,19 @@ def code_hash(*parts: Any) -> str:
     return hashlib.sha256(repr([_code(part) for part in parts]).encode()).hexdigest()[:16]
 
 
+def method_code(method: Method) -> str:
+    """Return a hash of the code and settings of a method."""
+    return hashlib.sha256(repr([code_hash(method), describe(method)]).encode()).hexdigest()[:16]
+
+
+def networks_code(method: Method) -> str:
+    """Return a hash of the layers of a method's networks and of the code of all custom modules in them."""
+    networks = method.networks().values()
+    kinds = {type(module) for network in networks for module in network.modules()}
+    code = code_hash(*sorted(kinds, key=lambda kind: (kind.__module__, kind.__qualname__)))
+    return hashlib.sha256(repr([code, *map(repr, networks)]).encode()).hexdigest()[:16]
+
+
 _LIBRARIES = {"abc", "builtins", "candidly", "torch", "typing"}
 
 

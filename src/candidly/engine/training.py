@@ -24,7 +24,7 @@ from candidly import metrics
 from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
-from candidly.engine.description import code_hash, describe, fingerprint
+from candidly.engine.description import code_hash, describe, fingerprint, networks_code
 from candidly.engine.device import capture, find_device, training_on
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
@@ -390,15 +390,13 @@ def _config(
     training: Training, problem: Problem, method: Method, cleaner: Cleaner | None, net: str | Factory
 ) -> dict[str, Any]:
     """Describe everything that the result of a training depends on."""
-    networks = training.method.networks().values()
-    kinds = {type(module) for network in networks for module in network.modules()}
     return {
         "method": describe(method) | describe(vars(method)),
         "method's code": code_hash(method),
         "cleaner": None if cleaner is None else describe(cleaner) | describe(vars(cleaner)),
         "cleaner's code": code_hash(cleaner),
-        "net": [describe(net), *map(repr, networks)],
-        "net's code": code_hash(net, *sorted(kinds, key=lambda kind: kind.__qualname__)),
+        "net": describe(net),
+        "net's code": [code_hash(net), networks_code(training.method)],
         "recipe": dataclasses.asdict(training.recipe),
         "problem": fingerprint(problem),
         "device": training.loss.device.type,
