@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -144,7 +143,8 @@ OPTIONS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "clean --out unknown": (prepared(*CLEAN, "--out", "made.xlsx"), error("made.xlsx")),
     "clean --out nowhere": (prepared(*CLEAN, "--out", "nowhere/made.csv"), error("nowhere")),
     "clean --out - --json": (prepared(*CLEAN, "--out", "-", "--json"), error("--json")),
-    "clean --out /dev/full": (prepared(*CLEAN, "--out", "full.csv", prepare=lambda: os.symlink("/dev/full", "full.csv")), either("full.csv", "/dev/full", check=lambda ended: _is_device("/dev/full") and Path("full.csv").read_text().startswith("id,") if not os.path.islink("full.csv") else False)),
+    "clean --out a pipe": (prepared(*CLEAN, "--out", "pipe.csv", prepare=lambda: os.mkfifo("pipe.csv")), error("pipe.csv")),
+    "clean --out a link to a pipe": (prepared(*CLEAN, "--out", "link.csv", prepare=lambda: (os.mkfifo("pipe.csv"), os.symlink("pipe.csv", "link.csv"))), error("link.csv", "pipe.csv")),
     "clean --folds 1": (prepared(*_without(CLEAN, "--folds"), *RESULT, "--folds", "1"), error("folds")),
     "clean --separator in names": (prepared(*CLEAN, *RESULT, "--separator", "a"), either("separator", "row", "label", check=lambda ended: "label" in ended.err)),
     "clean --id named kept": (prepared("clean", "rows.csv", "--candidates", "tags", "--id", "kept", *RESULT, *made.TINY, prepare=lambda: made.put("rows.csv", made.csv().replace("id,", "kept,", 1))), error("kept")),
@@ -220,10 +220,6 @@ def _locked() -> None:
     if os.geteuid() == 0:  # root writes everywhere, but not to /sys
         os.rmdir("locked")
         os.symlink("/sys", "locked")
-
-
-def _is_device(path: str) -> bool:
-    return stat.S_ISCHR(os.stat(path).st_mode)
 
 
 def _predictions() -> int:
