@@ -15,7 +15,7 @@ from candidly.candidates import encode
 from candidly.cleaning import Clsp, Conformal, Oracle, Random
 from candidly.engine import batches, building, saved
 from candidly.engine import model as models
-from candidly.engine.batches import Sweep
+from candidly.engine.batches import Sweep, predict_block
 from candidly.engine.description import describe, fingerprint
 from candidly.engine.model import Model
 from candidly.engine.nets import build as builds
@@ -207,7 +207,7 @@ def test_predict_takes_pixels_of_any_type(stored, monkeypatch):
     for X in (pixels, torch.from_numpy(pixels), pixels.astype(np.float32), pixels.astype(int), pixels.tolist()):
         assert torch.equal(model.predict(X), p)
     kinds = []
-    monkeypatch.setattr(models, "Sweep", lambda *given: kinds.append(given[0].X.dtype) or Sweep(*given))
+    monkeypatch.setattr(models, "predict_block", lambda *given: kinds.append(given[2].dtype) or predict_block(*given))
     model.predict(pixels)
     model.predict(pixels + 0.5)
     assert kinds == [torch.uint8 if stored is np.uint8 else torch.float32, torch.float32]
@@ -668,16 +668,28 @@ def test_predict_takes_arrays_and_lists():
     assert torch.equal(model.predict(X[:1].astype(int)), model.predict(X[:1].astype(int).astype(float)))
 
 
+@pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 130])
+def test_predict_works_in_blocks_of_one_size(rows, monkeypatch):
+    model, sizes, plain = train(net="mlp"), [], Proden.predict
+    X = torch.randn(rows, *problem().X.shape[1:])
+    alone = [model.predict(row[None]) for row in X]
+    monkeypatch.setattr(Proden, "predict", lambda self, x: sizes.append(x.shape[1]) or plain(self, x))
+    found = model.predict(X)
+    assert found.shape == (2, rows, C)
+    assert sizes == [64] * -(-rows // 64)
+    assert torch.equal(found, torch.cat(alone, 1) if alone else found)
+
+
 @pytest.mark.parametrize("numbers", [1, 6 * D, 11 * D, 10**6])
-def test_predict_works_in_blocks(numbers, monkeypatch):
-    """A block holds at most so many numbers, of input or of a layer, over all runs, and at least one row."""
-    model, X = train(net="mlp"), problem().X
-    whole, sizes = model.predict(X), []
-    plain = Proden.predict
+def test_sweeps_work_in_blocks(numbers, monkeypatch):
+    """A block holds at most this many numbers, of input or of a layer, over all runs, and at least one row."""
+    model, data = train(net="mlp"), problem()
+    sizes = []
+    sweep = Sweep(data, model.method)
+    whole = sweep(model.method.predict)
     monkeypatch.setattr(batches, "_BLOCK_NUMBERS", {"cpu": numbers})
     monkeypatch.setattr(batches, "_LAYER_WIDTH", 2 * D)
-    monkeypatch.setattr(Proden, "predict", lambda self, x: sizes.append(x.shape[1]) or plain(self, x))
-    assert torch.allclose(model.predict(X), whole, atol=1e-6)
+    assert torch.allclose(sweep(lambda x: sizes.append(x.shape[1]) or model.method.predict(x)), whole, atol=1e-6)
     assert sum(sizes) == N
     assert max(sizes) == min(N, max(1, numbers // (2 * 2 * D)))
 

@@ -369,18 +369,18 @@ def test_sets_are_p_values_above_the_level(fitted):
 def test_probabilities_and_several_rules_take_one_pass(fitted, monkeypatch):
     rules = [Rule(**rule) for rule in RULES]
     wanted = [fitted.predict_proba(X), *(fitted.predict_p(X, **rule) for rule in RULES)]
-    passes, original = [], type(fitted.model_).predict
+    passes, original = [], type(fitted.model_).predict_blocks
     monkeypatch.setattr(
-        type(fitted.model_), "predict", lambda model, rows: passes.append(len(rows)) or original(model, rows)
+        type(fitted.model_), "predict_blocks", lambda model, rows: passes.append(len(rows)) or original(model, rows)
     )
     p, p_values = fitted.predict_all(X, rules)
-    assert passes == [64]  # one block
+    assert passes == [len(X)]
     for found, one in zip([p, *p_values], wanted, strict=True):
         np.testing.assert_array_equal(found, one)
     assert fitted.predict_all(X)[1] == []
     passes.clear()
     evaluate(fitted, X, np.array(NAMES)[Y])
-    assert passes == [64]
+    assert passes == [len(X)]
 
 
 def test_fit_reads_its_rows_once(monkeypatch):
@@ -775,6 +775,29 @@ def test_a_failed_refit_leaves_what_was_fitted():
 def test_divergence_is_an_error():
     with pytest.raises(ValueError, match="training diverged"):
         cheap(lr=1e30, max_epochs=3).fit(X, S)
+
+
+def test_a_finite_divergence_removes_nothing():
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    noise = rng.normal(size=(300, 4))
+    sets = (rng.random((300, 3)) < 0.5) | np.eye(3, dtype=bool)[y]
+    with pytest.warns(UserWarning, match="no candidate was removed: the networks predict held-out rows no better"):
+        kept = cheap().fit(noise, sets).candidates_
+    np.testing.assert_array_equal(kept.matrix, sets)
+    forced = cheap(force_cleaning=True).fit(noise, sets).candidates_
+    assert forced.mean_size < kept.mean_size
+
+
+def test_sets_without_true_labels_are_left_alone():
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 4
+    clear = np.eye(4)[y] * 9 + rng.normal(size=(600, 4))
+    wrong = np.where(rng.random(600) < 0.4, rng.integers(4, size=600), y)
+    sets = (rng.random((600, 4)) < 0.3) | np.eye(4, dtype=bool)[wrong]
+    with pytest.warns(UserWarning, match="no candidate was removed: the true label seems to be missing"):
+        kept = cheap(max_epochs=50).fit(clear, sets).candidates_
+    np.testing.assert_array_equal(kept.matrix, sets)
 
 
 def test_weights_and_categories_meet():

@@ -48,8 +48,6 @@ from candidly.engine.problem import Problem
 from candidly.engine.training import fit
 from candidly.methods import Method
 
-_BLOCK = 2**24  # number of probabilities in memory at a time
-
 
 @dataclass(frozen=True)
 class Run:
@@ -207,8 +205,7 @@ def execute(
 
 def _predict(model: Model, X: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the most probable class and its probability for every run and row, (R, N) each."""
-    size = max(1, _BLOCK // (model.problem.runs * model.problem.num_classes))
-    best = [model.predict(X[start : start + size]).max(-1) for start in range(0, len(X), size)]
+    best = [p.max(-1) for _, p in model.predict_blocks(X)]
     predicted = np.concatenate([part.indices.numpy() for part in best], axis=1)
     return predicted, np.concatenate([part.values.float().numpy() for part in best], axis=1)
 

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from candidly.engine.batches import Sweep
+from candidly.engine.batches import block_size, predict_block
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
 from candidly.engine.description import describe
@@ -18,9 +18,11 @@ from candidly.engine.device import find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
 from candidly.engine.problem import Problem, as_tensor, check_finite
-from candidly.engine.recipe import Recipe
+from candidly.engine.recipe import Recipe, smaller_rate
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
 from candidly.store import states
+
+_ROWS = 64  # rows to predict at a time on the CPU; few, so that a single row is fast
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +62,16 @@ class Model:
             net.eval()
 
     def predict(self, X: Any) -> Tensor:
-        """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU."""
+        """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU.
+
+        On the CPU, a row has the same probabilities to the bit alone, in any order and together with any other rows.
+        On CUDA this holds as far as the libraries round every row of a matrix product or convolution in the same way.
+        """
+        blocks = [p for _, p in self.predict_blocks(X)]
+        return torch.cat(blocks, 1) if blocks else torch.empty(self.problem.runs, 0, self.problem.num_classes)
+
+    def predict_blocks(self, X: Any) -> Iterator[tuple[slice, Tensor]]:
+        """Yield blocks of rows and what `predict` returns for them, so that memory does not grow with the rows."""
         like = self.problem.X
         rows = as_tensor(X)
         if rows.dtype != like.dtype:
@@ -69,8 +80,17 @@ class Model:
             shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
             raise ValueError(f"rows of X have shape {shapes}; give the same features")
         check_finite(rows)
-        sweep = Sweep(dataclasses.replace(self.problem, X=rows.to(like.device)), self.method)
-        return sweep(self.method.predict).cpu()
+        size = _ROWS if like.device.type == "cpu" else min(64 * _ROWS, block_size(self.problem))
+        for start in range(0, len(rows), size):
+            block = slice(start, min(start + size, len(rows)))
+            p = predict_block(self.problem, self.method, rows[block], size).cpu()
+            if not p.isfinite().all():
+                run, row, _ = (~p.isfinite()).nonzero()[0].tolist()
+                raise ValueError(
+                    f"training diverged: the probabilities of row {start + row} in run {run} (seed "
+                    f"{self.problem.seeds[run]}) are not finite; {smaller_rate(self.recipe)}"
+                )
+            yield block, p
 
     def to(self, device: str | torch.device) -> "Model":
         """Return the same model with its networks on another device, where it will predict."""
