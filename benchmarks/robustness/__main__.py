@@ -68,14 +68,18 @@ def print_none(done: int) -> None:
 def table(results) -> str:
     """Return the counts of verdicts by family, as text."""
     families = list(dict.fromkeys(case.family for case, _, _ in results))
-    counts = {family: Counter(verdict.kind for case, verdict, _ in results if case.family == family) for family in families}
+    counts = {
+        family: Counter(verdict.kind for case, verdict, _ in results if case.family == family) for family in families
+    }
     counts["all"] = sum(counts.values(), Counter())
     heads = ("family", "cases", *KINDS)
     lines = [heads, *((family, count.total(), *(count[kind] for kind in KINDS)) for family, count in counts.items())]
     widths = [max(len(str(line[j])) for line in lines) for j in range(len(heads))]
     return "\n".join(
-        "  ".join([f"{line[0]:{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))])
-        for line in map(lambda line: tuple(map(str, line)), lines)
+        "  ".join(
+            [f"{line[0]:{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))]
+        )
+        for line in (tuple(map(str, line)) for line in lines)
     )
 
 

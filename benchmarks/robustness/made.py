@@ -34,7 +34,7 @@ def features() -> np.ndarray:
 
 @functools.cache
 def truth() -> np.ndarray:
-    """Return the true labels, 0, 1, 2, 0, …"""
+    """Return the true labels: 0, 1, 2, 0 and so on."""
     return np.arange(ROWS) % 3
 
 
@@ -139,9 +139,14 @@ def csv(table: Mapping[str, Iterable[Any]] | None = None, delimiter: str = ",", 
 
 def votes(**changes: Any) -> dict[str, list[Any]]:
     """Return a table of votes: three annotators on each of the 120 tasks."""
-    cells = [(f"r{i:03}", worker, CLASSES[(truth()[i] + (worker == "eve") * (i % 4 == 0)) % 3]) for i in range(ROWS)
-             for worker in ("ann", "bob", "eve")]
-    table: dict[str, list[Any]] = dict(zip(("task", "worker", "label"), map(list, zip(*cells, strict=True)), strict=True))
+    cells = [
+        (f"r{i:03}", worker, CLASSES[(truth()[i] + (worker == "eve") * (i % 4 == 0)) % 3])
+        for i in range(ROWS)
+        for worker in ("ann", "bob", "eve")
+    ]
+    table: dict[str, list[Any]] = dict(
+        zip(("task", "worker", "label"), map(list, zip(*cells, strict=True)), strict=True)
+    )
     for name, change in changes.items():
         if isinstance(change, Mapping):
             table[name] = [change.get(i, cell) for i, cell in enumerate(table[name])]
@@ -191,9 +196,19 @@ def _model() -> Path:
     folder.mkdir(parents=True)
     (folder / "rows.csv").write_text(csv())
     ended = run(
-        "fit", str(folder / "rows.csv"), "--candidates", "tags", "--id", "id", "--labels", "truth", "--out",
-        str(folder / "model"), "--quiet", *TINY,
-    )  # fmt: skip
+        "fit",
+        str(folder / "rows.csv"),
+        "--candidates",
+        "tags",
+        "--id",
+        "id",
+        "--labels",
+        "truth",
+        "--out",
+        str(folder / "model"),
+        "--quiet",
+        *TINY,
+    )
     if ended.status:
         raise HarnessError(f"the good table cannot be fitted: {ended}")
     return folder / "model"
@@ -288,12 +303,17 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, candidly.Model):
         return same(a.parts()[0], b.parts()[0])
     if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape and bool(
-            ((a == b) | ((a != a) & (b != b))).all()
+        return (
+            isinstance(b, torch.Tensor)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and bool(((a == b) | ((a != a) & (b != b))).all())
         )
     if isinstance(a, np.ndarray):
-        return a.dtype.kind == np.asarray(b).dtype.kind and a.shape == np.shape(b) and bool(
-            np.all((a == b) | ((a != a) & (b != b)))
+        return (
+            a.dtype.kind == np.asarray(b).dtype.kind
+            and a.shape == np.shape(b)
+            and bool(np.all((a == b) | ((a != a) & (b != b))))
         )
     if isinstance(a, Mapping):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
@@ -303,4 +323,4 @@ def same(a: Any, b: Any) -> bool:
         return same(vars(a), vars(b))
     if hasattr(a, "__next__"):
         return same(list(a), list(b))
-    return type(a).__eq__ is object.__eq__ and type(a) is type(b) or bool(a == b)
+    return (type(a).__eq__ is object.__eq__ and type(a) is type(b)) or bool(a == b)

@@ -12,8 +12,8 @@ PACKAGE = Path(candidly.__file__).parent
 HARNESS = Path(__file__).parent
 MOST_CHARACTERS = 2048
 ADVICE = re.compile(
-    r";\s*\S|\b(must|should|expected|required|needs?|at least|at most|allowed|valid|expecting|call|use|pass|give|choose|check|set|reshape|"
-    r"remove|did you mean|one of)\b",
+    r";\s*\S|\b(must|should|expected|expecting|required|needs?|at least|at most|allowed|valid|one of|did you mean|call|"
+    r"use|pass|give|choose|check|set|reshape|remove)\b",
     re.IGNORECASE,
 )
 # A warning or an error of a command is one such line.

@@ -1,6 +1,6 @@
 """The process in which cases run: ``python -m benchmarks.robustness.worker MODULE``.
 
-It reads one line of JSON per case, family and name, and answers with one line, the verdict. What cases print is dropped.
+It reads a line of JSON per case, family and name, and answers with a line, the verdict. What cases print is dropped.
 """
 
 import importlib
@@ -21,9 +21,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogateescape")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")
-    if "--loud" not in sys.argv:
-        os.dup2(quiet, 2)
+    sys.stdout = os.fdopen(os.dup(quiet), "w", encoding="utf-8")
+    os.dup2(quiet, 2)
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -67,7 +67,9 @@ def _late_nan() -> Any:
 
 def finite(classifier: Any) -> bool:
     """Check that all results are finite."""
-    return bool(np.isfinite(classifier.candidate_proba_).all() and np.isfinite(classifier.predict_proba(made.features())).all())
+    return bool(
+        np.isfinite(classifier.candidate_proba_).all() and np.isfinite(classifier.predict_proba(made.features())).all()
+    )
 
 
 def _shared_module() -> Callable[[], Any]:
@@ -98,14 +100,26 @@ NETS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "returns infinity": (lambda: Wrapped(lambda z: z + float("inf")), error("net", "finite", "NaN", "nan", "proden")),
     "returns NaN later": (_late_nan, error("net", "finite", "NaN", "nan", "proden")),
     "returns detached logits": (lambda: Wrapped(lambda z: z.detach()), error("net", "parameter", "gradient", "loss")),
-    "returns probabilities of 0 and 1": (lambda: Wrapped(lambda z: torch.softmax(z * 1e9, -1)), either("net", check=finite)),
+    "returns probabilities of 0 and 1": (
+        lambda: Wrapped(lambda z: torch.softmax(z * 1e9, -1)),
+        either("net", check=finite),
+    ),
     "takes another width": (lambda: nn.Linear(7, 3), error("net")),
     "takes images": (lambda: nn.Conv2d(3, 3, 1), error("net")),
     "raises RuntimeError": (lambda: Raising(), OWN_ERROR),
     "raises KeyError": (lambda: Raising(KeyError), OWN_ERROR),
     "raises ValueError": (lambda: Raising(ValueError), OWN_ERROR),
     "raises ZeroDivisionError": (lambda: Raising(ZeroDivisionError), OWN_ERROR),
-    "changes its input": (lambda: InPlace(), either("net", check=lambda c: made.same(c.features_.transform(made.features()), made.fitted().features_.transform(made.features())) and finite(c))),
+    "changes its input": (
+        lambda: InPlace(),
+        either(
+            "net",
+            check=lambda c: (
+                made.same(c.features_.transform(made.features()), made.fitted().features_.transform(made.features()))
+                and finite(c)
+            ),
+        ),
+    ),
     "has no parameters": (lambda: nn.Identity(), error("net", "parameter")),
     "has frozen parameters": (lambda: nn.Linear(3, 3).requires_grad_(False), error("net", "parameter", "gradient")),
     "has unused parameters": (lambda: _unused(), either("net", "parameter", check=finite)),
@@ -121,9 +135,12 @@ NETS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "is a class": (lambda: nn.Linear, error("net")),
     "is frozen by TorchScript": (lambda: torch.jit.script(nn.Linear(3, 3)), either("net", check=finite)),
     "has dropout": (lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 3)), right(finite)),
-    "has batch normalisation": (lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)), right(finite)),
+    "has batch normalisation": (
+        lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)),
+        right(finite),
+    ),
     "is recurrent": (lambda: nn.LSTM(3, 3), error("net")),
-}  # fmt: skip
+}
 
 
 def _unused() -> Any:
@@ -186,26 +203,47 @@ METHODS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "good": (lambda: Own(), right(lambda model: bool(model.predict(made.features()).isfinite().all()))),
     "step returns None": (lambda: Own(lambda loss: None), error("step", "loss", "Own", "own")),
     "step returns a number": (lambda: Own(lambda loss: 1.0), error("step", "loss", "Own", "own")),
-    "step returns one loss too many": (lambda: Own(lambda loss: torch.cat([loss, loss])), error("step", "loss", "Own", "own")),
-    "step returns the sum": (lambda: Own(lambda loss: loss.sum()), either("step", "loss", "Own", "own", check=lambda model: bool(model.predict(made.features()).isfinite().all()))),
+    "step returns one loss too many": (
+        lambda: Own(lambda loss: torch.cat([loss, loss])),
+        error("step", "loss", "Own", "own"),
+    ),
+    "step returns the sum": (
+        lambda: Own(lambda loss: loss.sum()),
+        either("step", "loss", "Own", "own", check=lambda model: bool(model.predict(made.features()).isfinite().all())),
+    ),
     "step returns a matrix": (lambda: Own(lambda loss: loss[None].expand(3, -1)), error("step", "loss", "Own", "own")),
-    "step returns a detached loss": (lambda: Own(lambda loss: loss.detach()), error("step", "loss", "gradient", "Own", "own")),
+    "step returns a detached loss": (
+        lambda: Own(lambda loss: loss.detach()),
+        error("step", "loss", "gradient", "Own", "own"),
+    ),
     "step returns NaN": (lambda: Own(lambda loss: loss * float("nan")), error("finite", "NaN", "nan", "loss")),
-    "step returns infinity": (lambda: Own(lambda loss: loss * float("inf")), error("finite", "NaN", "nan", "inf", "loss")),
+    "step returns infinity": (
+        lambda: Own(lambda loss: loss * float("inf")),
+        error("finite", "NaN", "nan", "inf", "loss"),
+    ),
     "step returns integers": (lambda: Own(lambda loss: loss.long()), error("step", "loss", "gradient", "Own", "own")),
     "step raises": (lambda: Own(lambda loss: _raise(KeyError(BUG))), OWN_ERROR),
     "predict returns None": (lambda: Own(predict=lambda p: None), error("predict", "Own", "own")),
     "predict returns one row": (lambda: Own(predict=lambda p: p[:, :1]), error("predict", "Own", "own")),
-    "predict returns NaN": (lambda: Own(predict=lambda p: p * float("nan")), error("predict", "finite", "NaN", "nan", "Own", "own")),
+    "predict returns NaN": (
+        lambda: Own(predict=lambda p: p * float("nan")),
+        error("predict", "finite", "NaN", "nan", "Own", "own"),
+    ),
     "networks returns None": (lambda: Own(networks=lambda nets: None), error("networks", "Own", "own")),
     "networks returns nothing": (lambda: Own(networks=lambda nets: {}), error("networks", "Own", "own")),
-    "networks returns a list": (lambda: Own(networks=lambda nets: list(nets.values())), error("networks", "Own", "own")),
+    "networks returns a list": (
+        lambda: Own(networks=lambda nets: list(nets.values())),
+        error("networks", "Own", "own"),
+    ),
     "trains returns None": (lambda: Own(trains=lambda nets: None), error("trains", "Own", "own")),
     "trains returns nothing": (lambda: Own(trains=lambda nets: []), error("trains", "Own", "own", "train")),
-    "trains returns another network": (lambda: Own(trains=lambda nets: [nn.Linear(3, 3)]), error("trains", "Own", "own")),
+    "trains returns another network": (
+        lambda: Own(trains=lambda nets: [nn.Linear(3, 3)]),
+        error("trains", "Own", "own"),
+    ),
     "phase returns a list": (lambda: Own(phase=lambda epoch: [epoch]), error("phase", "Own", "own")),
     "epoch_end raises": (lambda: Own(epoch_end=lambda epoch: _raise(ZeroDivisionError(BUG))), OWN_ERROR),
-}  # fmt: skip
+}
 
 
 class Keeping(candidly.Cleaner):
@@ -226,16 +264,34 @@ def subset(model: Any) -> bool:
 
 
 CLEANERS: dict[str, tuple[Callable[[], Any], Expected]] = {
-    "keeps all": (lambda: Keeping(lambda p, S: S), right(lambda model: bool((model.kept == torch.tensor(made.matrix())).all()))),
+    "keeps all": (
+        lambda: Keeping(lambda p, S: S),
+        right(lambda model: bool((model.kept == torch.tensor(made.matrix())).all())),
+    ),
     "returns None": (lambda: Keeping(lambda p, S: None), error("keep", "leaner", "eeping")),
-    "returns nothing": (lambda: Keeping(lambda p, S: S & False), either("keep", "leaner", "eeping", "candidate", check=subset)),
-    "adds candidates": (lambda: Keeping(lambda p, S: S | True), either("keep", "leaner", "eeping", "candidate", check=subset)),
+    "returns nothing": (
+        lambda: Keeping(lambda p, S: S & False),
+        either("keep", "leaner", "eeping", "candidate", check=subset),
+    ),
+    "adds candidates": (
+        lambda: Keeping(lambda p, S: S | True),
+        either("keep", "leaner", "eeping", "candidate", check=subset),
+    ),
     "returns numbers": (lambda: Keeping(lambda p, S: S.float()), error("keep", "leaner", "eeping", "bool")),
     "returns another shape": (lambda: Keeping(lambda p, S: S[..., :2]), error("keep", "leaner", "eeping", "shape")),
     "returns NumPy": (lambda: Keeping(lambda p, S: S.numpy()), error("keep", "leaner", "eeping")),
-    "changes S": (lambda: Keeping(lambda p, S: S.zero_() | True), either("keep", "leaner", "eeping", "candidate", check=lambda model: bool((model.kept == torch.tensor(made.matrix())).all()))),
+    "changes S": (
+        lambda: Keeping(lambda p, S: S.zero_() | True),
+        either(
+            "keep",
+            "leaner",
+            "eeping",
+            "candidate",
+            check=lambda model: bool((model.kept == torch.tensor(made.matrix())).all()),
+        ),
+    ),
     "raises": (lambda: Keeping(lambda p, S: _raise(KeyError(BUG))), OWN_ERROR),
-}  # fmt: skip
+}
 
 
 def cases() -> Iterator[Case]:
@@ -243,9 +299,19 @@ def cases() -> Iterator[Case]:
     for name, (make, expected) in NETS.items():
         yield Case(FAMILY, f"a network that {name}", lambda make=make: _caught(lambda: made.fit(net=make)), expected)
     for name, (method, expected) in METHODS.items():
-        yield Case(FAMILY, f"a method whose {name}", lambda method=method: _caught(lambda: _predicted(made.train(method=method()))), expected)
+        yield Case(
+            FAMILY,
+            f"a method whose {name}",
+            lambda method=method: _caught(lambda: _predicted(made.train(method=method()))),
+            expected,
+        )
     for name, (cleaner, expected) in CLEANERS.items():
-        yield Case(FAMILY, f"a cleaner that {name}", lambda cleaner=cleaner: _caught(lambda: made.train(cleaner=cleaner(), recipe=made.recipe(epochs=2))), expected)
+        yield Case(
+            FAMILY,
+            f"a cleaner that {name}",
+            lambda cleaner=cleaner: _caught(lambda: made.train(cleaner=cleaner(), recipe=made.recipe(epochs=2))),
+            expected,
+        )
     factories: dict[str, tuple[Any, Expected]] = {
         "raises": (lambda: _raise(KeyError(BUG)), OWN_ERROR),
         "returns the same module each time": (_shared_module(), either("net", check=finite)),
@@ -253,7 +319,12 @@ def cases() -> Iterator[Case]:
         "is a class with arguments": (nn.Linear, error("net", "in_features")),
     }
     for name, (factory, expected) in factories.items():
-        yield Case(FAMILY, f"a network factory that {name}", lambda factory=factory: _caught(lambda: made.fit(net=factory)), expected)
+        yield Case(
+            FAMILY,
+            f"a network factory that {name}",
+            lambda factory=factory: _caught(lambda: made.fit(net=factory)),
+            expected,
+        )
 
 
 def _caught(act: Callable[[], Any]) -> Any:

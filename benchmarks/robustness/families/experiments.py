@@ -32,7 +32,10 @@ SPECS: dict[str, tuple[str | bytes, Expected]] = {
     "JSON": ('{"datasets": ["lost"]}', error("bad.toml")),
     "latin-1": ('datasets = ["é"]\n'.encode("latin-1"), error("bad.toml")),
     "UTF-16": (GOOD.encode("utf-16"), error("bad.toml")),
-    "a byte order mark": (b"\xef\xbb\xbf" + GOOD.encode(), either("bad.toml", check=lambda s: s.methods == ("proden",))),
+    "a byte order mark": (
+        b"\xef\xbb\xbf" + GOOD.encode(),
+        either("bad.toml", check=lambda s: s.methods == ("proden",)),
+    ),
     "null characters": (b"\0" * 100, error("bad.toml")),
     "a key twice": (GOOD + GOOD, error("bad.toml")),
     "an unknown key": (GOOD + "epoch = 3\n", error("epoch")),
@@ -73,24 +76,100 @@ SPECS: dict[str, tuple[str | bytes, Expected]] = {
     "own with a name in use": (GOOD + '[own.proden]\nkind = "proden"\n', error("proden")),
     "own with an odd name": (GOOD + '[own."a/b"]\nkind = "proden"\n', error("a/b")),
     "own with an unknown setting": (own("conformal", "warmups = 3"), error("warmups")),
-    **{f"own conformal {setting}": (own("conformal", setting), error(setting.split(" ")[0])) for setting in (
-        'finite = "no"', 'per_batch = "no"', 'dkw = "no"', "warmup = -5", "warmup = nan", "warmup = 1.5", 'warmup = "10"', 
-        "alpha = nan", "alpha = -0.1", "alpha = 1.5", 'alpha = "0.1"', "alpha = inf", "fraction = 0", "fraction = nan", 'fraction = "a"', "delta = nan",
-        "delta = 0", "slack = nan", "slack = inf", 'slack = "a"', "stop = nan", "stop = -1", 'rule = "x"', "rule = 3", 'level = "x"', 'score = "x"', "score = [1]", 'calibration = "x"',
-    )},
-    **{f"own clsp {setting}": (own("clsp", setting), error(setting.split(" ")[0])) for setting in (
-        "k = 0", "k = -1", "k = nan", "k = 2.5", 'k = "5"', "tau = -1", "tau = 2", "tau = nan", 'tau = "a"', 'features = "a"',
-    )},
-    **{f"own crosel {setting}": (own("crosel", setting), error(setting.split(" ")[0])) for setting in (
-        "warmup = -5", "warmup = nan", "warmup = 2.5", 'warmup = "a"', "confidence = nan", "confidence = 2", "confidence = -1", "lambda_cr = nan", "lambda_cr = -1", 'lambda_cr = "a"',
-    )},
-    **{f"own pop {setting}": (own("pop", setting), error(setting.split(" ")[0])) for setting in (
-        "start = -1", "start = nan", "every = 0", "every = 2.5", "theta = nan", "theta = -1", 'theta = "a"', "step_size = nan", "theta_end = -1", 'growth = "x"', "growth = 3",
-    )},
-    **{f"own valen {setting}": (own("valen", setting), error(setting.split(" ")[0])) for setting in (
-        "warmup = 0", "warmup = nan", "k = 0", "k = 1.5", "beta = nan", "gamma = -1", "theta = inf", "c = nan", 'c_x = "a"',
-    )},
-}  # fmt: skip
+    **{
+        f"own conformal {setting}": (own("conformal", setting), error(setting.split(" ")[0]))
+        for setting in (
+            'finite = "no"',
+            'per_batch = "no"',
+            'dkw = "no"',
+            "warmup = -5",
+            "warmup = nan",
+            "warmup = 1.5",
+            'warmup = "10"',
+            "alpha = nan",
+            "alpha = -0.1",
+            "alpha = 1.5",
+            'alpha = "0.1"',
+            "alpha = inf",
+            "fraction = 0",
+            "fraction = nan",
+            'fraction = "a"',
+            "delta = nan",
+            "delta = 0",
+            "slack = nan",
+            "slack = inf",
+            'slack = "a"',
+            "stop = nan",
+            "stop = -1",
+            'rule = "x"',
+            "rule = 3",
+            'level = "x"',
+            'score = "x"',
+            "score = [1]",
+            'calibration = "x"',
+        )
+    },
+    **{
+        f"own clsp {setting}": (own("clsp", setting), error(setting.split(" ")[0]))
+        for setting in (
+            "k = 0",
+            "k = -1",
+            "k = nan",
+            "k = 2.5",
+            'k = "5"',
+            "tau = -1",
+            "tau = 2",
+            "tau = nan",
+            'tau = "a"',
+            'features = "a"',
+        )
+    },
+    **{
+        f"own crosel {setting}": (own("crosel", setting), error(setting.split(" ")[0]))
+        for setting in (
+            "warmup = -5",
+            "warmup = nan",
+            "warmup = 2.5",
+            'warmup = "a"',
+            "confidence = nan",
+            "confidence = 2",
+            "confidence = -1",
+            "lambda_cr = nan",
+            "lambda_cr = -1",
+            'lambda_cr = "a"',
+        )
+    },
+    **{
+        f"own pop {setting}": (own("pop", setting), error(setting.split(" ")[0]))
+        for setting in (
+            "start = -1",
+            "start = nan",
+            "every = 0",
+            "every = 2.5",
+            "theta = nan",
+            "theta = -1",
+            'theta = "a"',
+            "step_size = nan",
+            "theta_end = -1",
+            'growth = "x"',
+            "growth = 3",
+        )
+    },
+    **{
+        f"own valen {setting}": (own("valen", setting), error(setting.split(" ")[0]))
+        for setting in (
+            "warmup = 0",
+            "warmup = nan",
+            "k = 0",
+            "k = 1.5",
+            "beta = nan",
+            "gamma = -1",
+            "theta = inf",
+            "c = nan",
+            'c_x = "a"',
+        )
+    },
+}
 
 
 def table(change: Callable[[Path], object], *more: str) -> Callable[[], Ended]:
@@ -141,23 +220,56 @@ RUNS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "no done": (table(in_run("done", os.remove)), either("toy-cc", check=lambda ended: plain(ended) or rest(ended))),
     "done is empty": (table(in_run("done", lambda p: p.write_text(""))), either("toy-cc", check=rest)),
     "done is garbage": (table(in_run("done", lambda p: p.write_text("garbage"))), either("toy-cc", check=rest)),
-    "done is a folder": (table(in_run("done", lambda p: (p.unlink(), p.mkdir()))), either("toy-cc", check=lambda ended: plain(ended) or rest(ended))),
-    "done of another run": (table(lambda runs: shutil.copy(sorted(runs.iterdir())[1] / "done", first(runs) / "done")), either("toy-cc", check=rest)),
+    "done is a folder": (
+        table(in_run("done", lambda p: (p.unlink(), p.mkdir()))),
+        either("toy-cc", check=lambda ended: plain(ended) or rest(ended)),
+    ),
+    "done of another run": (
+        table(lambda runs: shutil.copy(sorted(runs.iterdir())[1] / "done", first(runs) / "done")),
+        either("toy-cc", check=rest),
+    ),
     "no summary": (table(in_run("summary.json", os.remove)), either("toy-cc", check=rest)),
     "summary is empty": (table(in_run("summary.json", lambda p: p.write_text(""))), either("toy-cc", check=rest)),
-    "summary is truncated": (table(in_run("summary.json", lambda p: p.write_bytes(p.read_bytes()[:-30]))), either("toy-cc", check=rest)),
+    "summary is truncated": (
+        table(in_run("summary.json", lambda p: p.write_bytes(p.read_bytes()[:-30]))),
+        either("toy-cc", check=rest),
+    ),
     "summary is a list": (table(in_run("summary.json", lambda p: p.write_text("[]"))), either("toy-cc", check=rest)),
-    "summary is nested": (table(in_run("summary.json", lambda p: p.write_text("[" * 10**6))), either("toy-cc", check=rest)),
-    "an accuracy changed": (table(in_run("summary.json", edit("metrics", "test_accuracy", to=[[0.99], [0.99]]))), either("toy-cc", check=rest)),
-    "an accuracy of NaN": (table(in_run("summary.json", edit("metrics", "test_accuracy", text="[[NaN], [0.5]]"))), either("toy-cc", check=rest)),
-    "an accuracy of 50": (table(in_run("summary.json", edit("metrics", "test_accuracy", to=[[50], [50]]))), either("toy-cc", check=rest)),
-    "accuracies as text": (table(in_run("summary.json", edit("metrics", "test_accuracy", to="high"))), either("toy-cc", check=rest)),
+    "summary is nested": (
+        table(in_run("summary.json", lambda p: p.write_text("[" * 10**6))),
+        either("toy-cc", check=rest),
+    ),
+    "an accuracy changed": (
+        table(in_run("summary.json", edit("metrics", "test_accuracy", to=[[0.99], [0.99]]))),
+        either("toy-cc", check=rest),
+    ),
+    "an accuracy of NaN": (
+        table(in_run("summary.json", edit("metrics", "test_accuracy", text="[[NaN], [0.5]]"))),
+        either("toy-cc", check=rest),
+    ),
+    "an accuracy of 50": (
+        table(in_run("summary.json", edit("metrics", "test_accuracy", to=[[50], [50]]))),
+        either("toy-cc", check=rest),
+    ),
+    "accuracies as text": (
+        table(in_run("summary.json", edit("metrics", "test_accuracy", to="high"))),
+        either("toy-cc", check=rest),
+    ),
     "seeds changed": (table(in_run("summary.json", edit("seeds", to=[7, 8]))), either("toy-cc", check=rest)),
     "format 99": (table(in_run("summary.json", edit("format", to=99))), either("toy-cc", check=rest)),
     "method as number": (table(in_run("summary.json", edit("method", to=3))), either("toy-cc", check=rest)),
-    "no predictions": (table(in_run("predictions.parquet", os.remove)), either("toy-cc", check=lambda ended: plain(ended) or rest(ended))),
-    "predictions are truncated": (table(in_run("predictions.parquet", lambda p: p.write_bytes(p.read_bytes()[:-30]))), either("toy-cc", check=lambda ended: plain(ended) or rest(ended))),
-    "a copy of a run": (table(lambda runs: shutil.copytree(first(runs), runs / "copy")), either("toy-cc", "copy", check=lambda ended: plain(ended) and ("copy" in ended.err or "toy-cc" in ended.err))),
+    "no predictions": (
+        table(in_run("predictions.parquet", os.remove)),
+        either("toy-cc", check=lambda ended: plain(ended) or rest(ended)),
+    ),
+    "predictions are truncated": (
+        table(in_run("predictions.parquet", lambda p: p.write_bytes(p.read_bytes()[:-30]))),
+        either("toy-cc", check=lambda ended: plain(ended) or rest(ended)),
+    ),
+    "a copy of a run": (
+        table(lambda runs: shutil.copytree(first(runs), runs / "copy")),
+        either("toy-cc", "copy", check=lambda ended: plain(ended) and ("copy" in ended.err or "toy-cc" in ended.err)),
+    ),
     "the folder twice": (lambda: (made.runs(), run("table", "runs", "runs"))[1], either("runs", check=plain)),
     "another file": (table(lambda runs: (runs / "notes.txt").write_text("x")), right(plain)),
     "a link to nowhere": (table(lambda runs: (runs / "gone").symlink_to("nowhere")), either("gone", check=plain)),
@@ -167,10 +279,20 @@ RUNS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "diagram unknown": (table(keep, "--diagram", "a.xyz"), error("a.xyz", "diagram")),
     "diagram nowhere": (table(keep, "--diagram", "nowhere/a.svg"), error("nowhere")),
     "into nothing": (table(keep, "--into", "none.md"), error("none.md")),
-    "into a page without marks": (lambda: (made.runs(), made.put("page.md", "hello"), run("table", "runs", "--into", "page.md"))[2], error("page.md")),
-    "into a page with one mark": (lambda: (made.runs(), made.put("page.md", "<!-- begin candidly table -->"), run("table", "runs", "--into", "page.md"))[2], error("page.md")),
+    "into a page without marks": (
+        lambda: (made.runs(), made.put("page.md", "hello"), run("table", "runs", "--into", "page.md"))[2],
+        error("page.md"),
+    ),
+    "into a page with one mark": (
+        lambda: (
+            made.runs(),
+            made.put("page.md", "<!-- begin candidly table -->"),
+            run("table", "runs", "--into", "page.md"),
+        )[2],
+        error("page.md"),
+    ),
     "into with style": (table(keep, "--into", "page.md", "--style", "latex"), error("--into", "--style")),
-}  # fmt: skip
+}
 
 HEAD = "method,dataset,seed,test_accuracy\n"
 PUBLISHED: dict[str, tuple[str | bytes, Expected]] = {
@@ -195,7 +317,7 @@ PUBLISHED: dict[str, tuple[str | bytes, Expected]] = {
     "UTF-16": ((HEAD + "cc,toy,0,0.5\n").encode("utf-16"), error("bad.csv")),
     "a null character": (HEAD + "c\0c,toy,0,0.5\n", either("bad.csv", check=lambda scores: True)),
     "semicolons": (HEAD.replace(",", ";") + "cc;toy;0;0.5\n", error("bad.csv")),
-}  # fmt: skip
+}
 
 
 def sweep(*arguments: str, prepare: Callable[[], object] = lambda: None) -> Callable[[], Ended]:
@@ -218,11 +340,17 @@ BENCH: dict[str, tuple[Callable[[], Any], Expected]] = {
     "an unknown cleaner": (sweep(*TOY, "--cleaners", "soap"), error("soap")),
     "an unknown dataset": (sweep(*TOY, "--datasets", "losst"), error("lost")),
     "a missing dataset": (sweep(*TOY, "--datasets", "none.npz"), error("none.npz")),
-    "a damaged dataset": (sweep(*TOY, "--datasets", "bad.npz", prepare=lambda: made.put("bad.npz", b"x")), error("bad.npz")),
+    "a damaged dataset": (
+        sweep(*TOY, "--datasets", "bad.npz", prepare=lambda: made.put("bad.npz", b"x")),
+        error("bad.npz"),
+    ),
     "an unknown corruption": (sweep(*TOY, "--datasets", "digits+unifrm-0.3"), error("unifrm")),
     "a corruption of 2": (sweep(*TOY, "--datasets", "digits+uniform-2"), error("uniform", "q")),
     "a corruption of nan": (sweep(*TOY, "--datasets", "digits+uniform-nan"), error("uniform", "q", "nan")),
-    "a corruption of candidates": (sweep(*TOY, "--datasets", "toy.npz+uniform-0.3"), either("toy", check=lambda ended: False)),
+    "a corruption of candidates": (
+        sweep(*TOY, "--datasets", "toy.npz+uniform-0.3"),
+        either("toy", check=lambda ended: False),
+    ),
     "seeds as words": (sweep(*TOY, "--seeds", "all"), error("seeds")),
     "seeds backwards": (sweep(*TOY, "--seeds", "4-0"), error("seeds")),
     "a million seeds": (sweep(*TOY, "--seeds", "0-999999"), error("seeds")),
@@ -232,7 +360,10 @@ BENCH: dict[str, tuple[Callable[[], Any], Expected]] = {
     "epochs a billion": (sweep(*TOY, "--epochs", "1000000000"), error("epochs")),
     "jobs 0": (sweep(*TOY, "--jobs", "0"), error("jobs")),
     "jobs -1": (sweep(*TOY, "--jobs", "-1"), error("jobs")),
-    "jobs a billion": (sweep(*TOY, "--jobs", "1000000000"), either("jobs", check=lambda ended: len(list(Path("runs").glob("*/done"))) == 1)),
+    "jobs a billion": (
+        sweep(*TOY, "--jobs", "1000000000"),
+        either("jobs", check=lambda ended: len(list(Path("runs").glob("*/done"))) == 1),
+    ),
     "an unknown protocol": (sweep(*TOY, "--protocol", "x"), error("protocol")),
     "an unknown recipe": (sweep(*TOY, "--recipe", "x"), error("recipe")),
     "an unknown suite": (sweep("--suite", "x"), error("suite")),
@@ -245,9 +376,33 @@ BENCH: dict[str, tuple[Callable[[], Any], Expected]] = {
     "device cuda:99": (sweep(*TOY, "--device", "cuda:99"), error("device", "cuda:99")),
     "out is a file": (sweep(*TOY, "--out", "toy.npz"), error("toy.npz")),
     "out in /proc": (sweep(*TOY, "--out", "/proc/runs"), error("/proc")),
-    "a learning rate that diverges": (sweep("bad.toml", "--device", "cpu", prepare=lambda: made.put("bad.toml", 'datasets = ["toy.npz"]\nmethods = ["proden"]\nseeds = [0]\n[recipe]\nepochs = 2\nmax_lr = 1e30\n')), error("proden", "finite", "learning rate", "max_lr")),
-    "a learning rate of 10": (sweep("bad.toml", "--device", "cpu", prepare=lambda: made.put("bad.toml", 'datasets = ["toy.npz"]\nmethods = ["proden"]\nseeds = [0]\n[recipe]\nepochs = 2\nmax_lr = 10\n')), either("proden", "max_lr", check=lambda ended: "NaN" not in next(Path("runs").glob("*/summary.json")).read_text())),
-}  # fmt: skip
+    "a learning rate that diverges": (
+        sweep(
+            "bad.toml",
+            "--device",
+            "cpu",
+            prepare=lambda: made.put(
+                "bad.toml",
+                'datasets = ["toy.npz"]\nmethods = ["proden"]\nseeds = [0]\n[recipe]\nepochs = 2\nmax_lr = 1e30\n',
+            ),
+        ),
+        error("proden", "finite", "learning rate", "max_lr"),
+    ),
+    "a learning rate of 10": (
+        sweep(
+            "bad.toml",
+            "--device",
+            "cpu",
+            prepare=lambda: made.put(
+                "bad.toml",
+                'datasets = ["toy.npz"]\nmethods = ["proden"]\nseeds = [0]\n[recipe]\nepochs = 2\nmax_lr = 10\n',
+            ),
+        ),
+        either(
+            "proden", "max_lr", check=lambda ended: "NaN" not in next(Path("runs").glob("*/summary.json")).read_text()
+        ),
+    ),
+}
 
 
 def cases() -> Iterator[Case]:
@@ -257,6 +412,11 @@ def cases() -> Iterator[Case]:
     for name, (act, expected) in RUNS.items():
         yield Case(FAMILY, f"table: {name}", act, expected)
     for name, (text, expected) in PUBLISHED.items():
-        yield Case(FAMILY, f"published accuracies: {name}", lambda text=text: bench.read_csv(made.put("bad.csv", text)), expected)
+        yield Case(
+            FAMILY,
+            f"published accuracies: {name}",
+            lambda text=text: bench.read_csv(made.put("bad.csv", text)),
+            expected,
+        )
     for name, (act, expected) in BENCH.items():
         yield Case(FAMILY, f"bench: {name}", act, expected, keeps=("runs",), seconds=60, reports=True)

@@ -52,7 +52,10 @@ ARRAYS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "too few columns": (lambda: _X()[:, :2], error("X", "features", "column")),
     "too many columns": (lambda: np.hstack([_X(), _X()]), error("X", "features", "column")),
     "infinity": (lambda: changed(np.inf), error("row 7")),
-    "a text among numbers": (lambda: np.where(np.arange(N * 3).reshape(N, 3) == 22, "x", _X().astype(object)), error("row 7", "column 1")),
+    "a text among numbers": (
+        lambda: np.where(np.arange(N * 3).reshape(N, 3) == 22, "x", _X().astype(object)),
+        error("row 7", "column 1"),
+    ),
     "texts": (lambda: np.full((N, 3), "red"), error("row 0", "column 0")),
     "texts of numbers": (lambda: _X().astype(str), either("column 0", check=plain)),
     "dates": (lambda: np.full((N, 3), np.datetime64("2020-01-01")), error("column 0", "date")),
@@ -61,20 +64,35 @@ ARRAYS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "-1e308": (lambda: changed(-1e308), either("row 7", "column 1", check=proper)),
     "NaN": (lambda: changed(np.nan), right(proper)),
     "all NaN": (lambda: np.full((N, 3), np.nan), either("X", check=proper)),
-    "masked": (lambda: np.ma.masked_array(_X(), mask=np.arange(N * 3).reshape(N, 3) == 22), right(lambda p: made.same(p, made.fitted().predict_proba(changed(np.nan))))),
+    "masked": (
+        lambda: np.ma.masked_array(_X(), mask=np.arange(N * 3).reshape(N, 3) == 22),
+        right(lambda p: made.same(p, made.fitted().predict_proba(changed(np.nan)))),
+    ),
     "float32": (lambda: _X().astype(np.float32), right(plain)),
     "Fortran order": (lambda: np.asfortranarray(_X()), right(plain)),
     "a list": (lambda: _X().tolist(), right(plain)),
     "sparse": (lambda: scipy.sparse.csc_matrix(_X()), right(plain)),
     "a tensor": (lambda: torch.tensor(_X(), requires_grad=True), right(plain)),
     "a meta tensor": (lambda: torch.zeros(N, 3, device="meta"), error("X", "meta")),
-    "one row at a time": (lambda: _X(), right(lambda p: made.same(p, np.vstack([made.fitted().predict_proba(_X()[i : i + 1]) for i in range(N)])))),
-    "reversed rows": (lambda: _X()[::-1], right(lambda p: made.same(p[::-1].copy(), made.fitted().predict_proba(_X())))),
-    "integers": (lambda: np.rint(_X()).astype(int), right(lambda p: made.same(p, made.fitted().predict_proba(np.rint(_X()))))),
-    "booleans": (lambda: _X() > 0, either("column", check=lambda p: made.same(p, made.fitted().predict_proba((_X() > 0) * 1.0)))),
+    "one row at a time": (
+        lambda: _X(),
+        right(lambda p: made.same(p, np.vstack([made.fitted().predict_proba(_X()[i : i + 1]) for i in range(N)]))),
+    ),
+    "reversed rows": (
+        lambda: _X()[::-1],
+        right(lambda p: made.same(p[::-1].copy(), made.fitted().predict_proba(_X()))),
+    ),
+    "integers": (
+        lambda: np.rint(_X()).astype(int),
+        right(lambda p: made.same(p, made.fitted().predict_proba(np.rint(_X())))),
+    ),
+    "booleans": (
+        lambda: _X() > 0,
+        either("column", check=lambda p: made.same(p, made.fitted().predict_proba((_X() > 0) * 1.0))),
+    ),
     "a table with names": (lambda: pd.DataFrame(_X(), columns=["a", "b", "c"]), either("X", "names", check=plain)),
     "a polars table": (lambda: pl.DataFrame(_X(), schema=["a", "b", "c"]), either("X", "names", check=plain)),
-}  # fmt: skip
+}
 
 # new rows for a classifier that was fitted on a table with the columns a, b and c
 FRAMES: dict[str, tuple[Callable[[], Any], Expected]] = {
@@ -94,8 +112,14 @@ FRAMES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "numbers as categories": (lambda: _F().assign(c=range(N)), either("'c'", check=proper)),
     "texts as numbers": (lambda: _F().assign(a=["x"] * N), error("'a'")),
     "texts of numbers as numbers": (lambda: _F().assign(a=_F()["a"].astype(str)), either("'a'", check=plain_frame)),
-    "decimal commas as numbers": (lambda: _F().assign(a=_F()["a"].astype(str).str.replace(".", ",")), either("'a'", check=plain_frame)),
-    "booleans as numbers": (lambda: _F().assign(a=True), either("'a'", check=lambda p: made.same(p, made.fitted_on_frame().predict_proba(_F().assign(a=1.0))))),
+    "decimal commas as numbers": (
+        lambda: _F().assign(a=_F()["a"].astype(str).str.replace(".", ",")),
+        either("'a'", check=plain_frame),
+    ),
+    "booleans as numbers": (
+        lambda: _F().assign(a=True),
+        either("'a'", check=lambda p: made.same(p, made.fitted_on_frame().predict_proba(_F().assign(a=1.0)))),
+    ),
     "dates as numbers": (lambda: _F().assign(a=pd.Timestamp("2020-01-01")), error("'a'")),
     "durations as numbers": (lambda: _F().assign(a=pd.Timedelta("1D")), error("'a'")),
     "lists as numbers": (lambda: _F().assign(a=[[1]] * N), error("'a'")),
@@ -103,11 +127,19 @@ FRAMES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "categorical texts": (lambda: _F().astype({"c": "category"}), right(plain_frame)),
     "polars": (lambda: pl.DataFrame(_F()), right(plain_frame)),
     "Arrow": (lambda: pa.Table.from_pandas(_F()), right(plain_frame)),
-    "Arrow dictionary": (lambda: pa.table({"a": _F()["a"], "b": _F()["b"], "c": pa.array(_F()["c"]).dictionary_encode()}), right(plain_frame)),
+    "Arrow dictionary": (
+        lambda: pa.table({"a": _F()["a"], "b": _F()["b"], "c": pa.array(_F()["c"]).dictionary_encode()}),
+        right(plain_frame),
+    ),
     "another index": (lambda: _F().set_index(pd.Index(range(N, 0, -1))), right(plain_frame)),
-    "one row at a time": (lambda: _F(), right(lambda p: made.same(p, np.vstack([made.fitted_on_frame().predict_proba(_F().iloc[[i]]) for i in range(N)])))),
+    "one row at a time": (
+        lambda: _F(),
+        right(
+            lambda p: made.same(p, np.vstack([made.fitted_on_frame().predict_proba(_F().iloc[[i]]) for i in range(N)]))
+        ),
+    ),
     "no rows": (lambda: _F().iloc[:0], error("sample", "rows", "X")),
-}  # fmt: skip
+}
 
 
 def fitted_on(columns: Any) -> Any:
@@ -143,12 +175,20 @@ def cases() -> Iterator[Case]:
             FAMILY,
             f"columns labelled by {name} in another order",
             lambda labels=labels: _reordered(labels),
-            either("column", "name", check=lambda p, labels=labels: made.same(p, fitted_on(labels).predict_proba(pd.DataFrame(_X(), columns=labels)))),
+            either(
+                "column",
+                "name",
+                check=lambda p, labels=labels: made.same(
+                    p, fitted_on(labels).predict_proba(pd.DataFrame(_X(), columns=labels))
+                ),
+            ),
         )
         yield Case(
             FAMILY,
             f"columns labelled by {name} and other labels of that type",
-            lambda labels=labels: fitted_on(labels).predict_proba(pd.DataFrame(_X(), columns=[*labels[:2], _other(labels[2])])),
+            lambda labels=labels: fitted_on(labels).predict_proba(
+                pd.DataFrame(_X(), columns=[*labels[:2], _other(labels[2])])
+            ),
             either("column", "name", check=lambda p: False),
         )
     methods = ("predict", "predict_proba", "predict_p", "predict_set", "predict_all", "score", "audit", "save")
@@ -160,12 +200,39 @@ def cases() -> Iterator[Case]:
             lambda method=method: getattr(candidly.PartialLabelClassifier(), method)(*arguments.get(method, (_X(),))),
             error("fitted"),
         )
-    yield Case(FAMILY, "audit of a loaded model", lambda: candidly.PartialLabelClassifier.load(made.model()).audit(), error("loaded"))
-    yield Case(FAMILY, "audit of too few rows", lambda: made.fit(_X()[:50], made.names()[:50]).audit(), error("100", "rows"))
-    yield Case(FAMILY, "summarise a loaded model", lambda: candidly.report.summarise(candidly.PartialLabelClassifier.load(made.model())), error("loaded", "fit"))
-    yield Case(FAMILY, "predict_set with a level below the resolution", lambda: made.fitted().predict_set(_X(), alpha=1e-9), either("alpha", check=lambda sets: sets.all()))
-    yield Case(FAMILY, "predict_p with split and one fold without held-out rows", lambda: made.fit(folds=1, validation_fraction=0).predict_p(_X()), error("held", "validation_fraction"))
-    yield Case(FAMILY, "predict with max_risk and no held-out rows", lambda: made.fit(folds=1, validation_fraction=0).predict(_X(), max_risk=0.1), error("held", "validation_fraction"))
+    yield Case(
+        FAMILY,
+        "audit of a loaded model",
+        lambda: candidly.PartialLabelClassifier.load(made.model()).audit(),
+        error("loaded"),
+    )
+    yield Case(
+        FAMILY, "audit of too few rows", lambda: made.fit(_X()[:50], made.names()[:50]).audit(), error("100", "rows")
+    )
+    yield Case(
+        FAMILY,
+        "summarise a loaded model",
+        lambda: candidly.report.summarise(candidly.PartialLabelClassifier.load(made.model())),
+        error("loaded", "fit"),
+    )
+    yield Case(
+        FAMILY,
+        "predict_set with a level below the resolution",
+        lambda: made.fitted().predict_set(_X(), alpha=1e-9),
+        either("alpha", check=lambda sets: sets.all()),
+    )
+    yield Case(
+        FAMILY,
+        "predict_p with split and one fold without held-out rows",
+        lambda: made.fit(folds=1, validation_fraction=0).predict_p(_X()),
+        error("held", "validation_fraction"),
+    )
+    yield Case(
+        FAMILY,
+        "predict with max_risk and no held-out rows",
+        lambda: made.fit(folds=1, validation_fraction=0).predict(_X(), max_risk=0.1),
+        error("held", "validation_fraction"),
+    )
     yield Case(FAMILY, "parameters changed after fit", lambda: _changed_after_fit(), right(lambda same: same))
 
 
@@ -179,4 +246,8 @@ def _changed_after_fit() -> bool:
 def _other(label: Any) -> Any:
     if isinstance(label, tuple):
         return ("z", 9)
-    return label + pd.Timedelta("9D") if isinstance(label, pd.Timestamp) else label + ("x" if isinstance(label, str) else 70)
+    return (
+        label + pd.Timedelta("9D")
+        if isinstance(label, pd.Timestamp)
+        else label + ("x" if isinstance(label, str) else 70)
+    )

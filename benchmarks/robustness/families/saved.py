@@ -31,7 +31,9 @@ def good(ended: Ended) -> bool:
     found = Path("new.csv").read_bytes()
     shutil.rmtree("model")
     made.model()
-    return run("predict", "model", "rows.csv", "--out", "good.csv").status == 0 and Path("good.csv").read_bytes() == found
+    return (
+        run("predict", "model", "rows.csv", "--out", "good.csv").status == 0 and Path("good.csv").read_bytes() == found
+    )
 
 
 def harmless(ended: Ended) -> bool:
@@ -117,7 +119,10 @@ FACTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "another network": (("facts", "net"), {"to": "linear"}),
     "an own network": (("facts", "own_net"), {"to": True}),
     "an unknown method": (("facts", "method"), {"to": {"name": "evil"}}),
-    "another method": (("facts", "method"), {"to": {"name": "crosel", "warmup": 1, "confidence": 0.9, "lambda_cr": 2.0}}),
+    "another method": (
+        ("facts", "method"),
+        {"to": {"name": "crosel", "warmup": 1, "confidence": 0.9, "lambda_cr": 2.0}},
+    ),
     "method as text": (("facts", "method"), {"to": "proden"}),
     "standardised as text": (("facts", "standardised"), {"to": "no"}),
     "recipe NaN": (("facts", "recipe", "max_lr"), {"text": "NaN"}),
@@ -136,7 +141,7 @@ FACTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "features as text": (("facts", "estimator", "features"), {"to": "x"}),
     "a schema of another type": (("facts", "estimator", "schema"), {"to": [1]}),
     "versions as text": (("facts", "estimator", "versions"), {"to": "new"}),
-}  # fmt: skip
+}
 
 FILES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "good": (damaged(lambda: None), right(good)),
@@ -144,7 +149,10 @@ FILES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "an empty folder": (lambda: (os.mkdir("model"), predict())[1], error("model")),
     "a file instead of a folder": (lambda: (made.put("model", b"x"), predict())[1], error("model")),
     "a link to nowhere": (lambda: (os.symlink("nowhere", "model"), predict())[1], error("model")),
-    "a link to a model": (lambda: (made.model("other"), os.symlink("other", "model"), predict())[2], right(lambda ended: Path("new.csv").exists())),
+    "a link to a model": (
+        lambda: (made.model("other"), os.symlink("other", "model"), predict())[2],
+        right(lambda ended: Path("new.csv").exists()),
+    ),
     "no model.json": (damaged(lambda: os.remove(MODEL)), error("model.json")),
     "no tensors": (damaged(lambda: os.remove(TENSORS)), error("safetensors")),
     "no report": (damaged(lambda: os.remove("model/report.json")), right(good)),
@@ -155,8 +163,14 @@ FILES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "model.json is a pipe": (damaged(lambda: (os.remove(MODEL), os.mkfifo(MODEL))), error("model.json")),
     "tensors are a device": (damaged(link(TENSORS, "/dev/zero")), error("safetensors")),
     "tensors are a pipe": (damaged(lambda: (os.remove(TENSORS), os.mkfifo(TENSORS))), error("safetensors")),
-    "tensors are a link elsewhere": (damaged(lambda: (shutil.move(TENSORS, "elsewhere"), os.symlink("../elsewhere", TENSORS))), either("safetensors", check=lambda ended: Path("new.csv").exists())),
-    "another file in the folder": (damaged(lambda: made.put("model/notes.txt", b"mine")), right(lambda ended: Path("model/notes.txt").exists())),
+    "tensors are a link elsewhere": (
+        damaged(lambda: (shutil.move(TENSORS, "elsewhere"), os.symlink("../elsewhere", TENSORS))),
+        either("safetensors", check=lambda ended: Path("new.csv").exists()),
+    ),
+    "another file in the folder": (
+        damaged(lambda: made.put("model/notes.txt", b"mine")),
+        right(lambda ended: Path("model/notes.txt").exists()),
+    ),
     "model.json is empty": (damaged(rewrite(MODEL, lambda c: b"")), error("model.json")),
     "model.json is truncated": (damaged(rewrite(MODEL, lambda c: c[:-20])), error("model.json")),
     "model.json is half": (damaged(rewrite(MODEL, lambda c: c[: len(c) // 2])), error("model.json")),
@@ -169,21 +183,39 @@ FILES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "model.json is null": (damaged(rewrite(MODEL, lambda c: b"null")), error("model.json")),
     "model.json is nested": (damaged(rewrite(MODEL, lambda c: b"[" * 10**6)), error("model.json")),
     "model.json is 300 MB": (damaged(rewrite(MODEL, lambda c: b" " * (300 << 20) + c)), error("model.json")),
-    "model.json has a huge integer": (damaged(rewrite(MODEL, lambda c: c.replace(b'"format": 1', b'"format": ' + b"1" * 100_000))), error("model.json")),
+    "model.json has a huge integer": (
+        damaged(rewrite(MODEL, lambda c: c.replace(b'"format": 1', b'"format": ' + b"1" * 100_000))),
+        error("model.json"),
+    ),
     "model.json is a pickle": (damaged(rewrite(MODEL, lambda c: pickle.dumps({"format": 1}))), error("model.json")),
     "tensors are empty": (damaged(rewrite(TENSORS, lambda c: b"")), error("safetensors")),
     "tensors are truncated": (damaged(rewrite(TENSORS, lambda c: c[:-8])), error("safetensors")),
     "tensors are text": (damaged(rewrite(TENSORS, lambda c: b"hello")), error("safetensors")),
     "tensors have garbage at the end": (damaged(rewrite(TENSORS, lambda c: c + b"x")), error("safetensors")),
     "tensors are a pickle": (damaged(rewrite(TENSORS, lambda c: pickle.dumps({}))), error("safetensors")),
-    "tensors are those of torch.save": (damaged(lambda: torch.save({"a": torch.zeros(3)}, TENSORS)), error("safetensors")),
-    "tensors of another model": (damaged(lambda: (made.train().save("engine"), shutil.copy("engine/model.safetensors", TENSORS))), error("safetensors")),
+    "tensors are those of torch.save": (
+        damaged(lambda: torch.save({"a": torch.zeros(3)}, TENSORS)),
+        error("safetensors"),
+    ),
+    "tensors of another model": (
+        damaged(lambda: (made.train().save("engine"), shutil.copy("engine/model.safetensors", TENSORS))),
+        error("safetensors"),
+    ),
     "a model of the engine": (lambda: (made.train().save("model"), predict())[1], error("model")),
-    "candidates instead of a model": (lambda: (candidly.encode(made.names()).save("model"), predict())[1], error("model")),
+    "candidates instead of a model": (
+        lambda: (candidly.encode(made.names()).save("model"), predict())[1],
+        error("model"),
+    ),
     "a run folder instead of a model": (lambda: (made.runs("model"), predict())[1], error("model")),
-    **{f"a flipped bit at {p:g} of model.json": (damaged(rewrite(MODEL, flip(p))), either("model", check=harmless)) for p in np.linspace(0.01, 0.99, 25).round(2)},
-    **{f"a flipped bit at {p:g} of the tensors": (damaged(rewrite(TENSORS, flip(p))), error("safetensors")) for p in (0.0, 0.001, 0.01, 0.3, 0.9999)},
-}  # fmt: skip
+    **{
+        f"a flipped bit at {p:g} of model.json": (damaged(rewrite(MODEL, flip(p))), either("model", check=harmless))
+        for p in np.linspace(0.01, 0.99, 25).round(2)
+    },
+    **{
+        f"a flipped bit at {p:g} of the tensors": (damaged(rewrite(TENSORS, flip(p))), error("safetensors"))
+        for p in (0.0, 0.001, 0.01, 0.3, 0.9999)
+    },
+}
 
 
 def checkpoint(change: Callable[[], object]) -> Callable[[], Any]:
@@ -203,7 +235,9 @@ class Stopping(candidly.Proden):
 
 def resume(**options: Any) -> Any:
     """Continue the checkpoint in the current folder."""
-    return made.train(**({"method": Stopping(), "recipe": made.recipe(epochs=8), "checkpoint": "checkpoint", "every": 1} | options))
+    return made.train(
+        **({"method": Stopping(), "recipe": made.recipe(epochs=8), "checkpoint": "checkpoint", "every": 1} | options)
+    )
 
 
 def whole(model: Any) -> bool:
@@ -243,18 +277,34 @@ CHECKPOINTS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "not JSON": (checkpoint(lambda: Path(STATE).write_text("{")), error("state.json")),
     "empty": (checkpoint(lambda: Path(STATE).write_text("")), error("state.json")),
     "no tensors": (checkpoint(lambda: os.remove(_state_tensors())), error("safetensors", "checkpoint")),
-    "truncated tensors": (checkpoint(lambda: rewrite(_state_tensors(), lambda c: c[:-9])()), error("safetensors", "checkpoint")),
-    "a flipped bit in the tensors": (checkpoint(lambda: rewrite(_state_tensors(), flip(0.5))()), error("safetensors", "checkpoint")),
-    "tensors at another place": (checkpoint(lambda: made.edit_json(STATE, "tensors", to="../x.safetensors")), error("state.json", "checkpoint", "safetensors")),
+    "truncated tensors": (
+        checkpoint(lambda: rewrite(_state_tensors(), lambda c: c[:-9])()),
+        error("safetensors", "checkpoint"),
+    ),
+    "a flipped bit in the tensors": (
+        checkpoint(lambda: rewrite(_state_tensors(), flip(0.5))()),
+        error("safetensors", "checkpoint"),
+    ),
+    "tensors at another place": (
+        checkpoint(lambda: made.edit_json(STATE, "tensors", to="../x.safetensors")),
+        error("state.json", "checkpoint", "safetensors"),
+    ),
     "another recipe": (lambda: (made.checkpoint(), resume(recipe=made.recipe(epochs=9)))[1], error("checkpoint")),
     "another method": (lambda: (made.checkpoint(), resume(method=candidly.Cc()))[1], error("checkpoint")),
     "another cleaner": (lambda: (made.checkpoint(), resume(cleaner=candidly.Conformal()))[1], error("checkpoint")),
     "another problem": (lambda: (made.checkpoint(), resume(problem_=made.problem(seeds=[1])))[1], error("checkpoint")),
     "another network": (lambda: (made.checkpoint(), resume(net="linear"))[1], error("checkpoint")),
     "the checkpoint is a file": (lambda: (made.put("checkpoint", b"x"), resume())[1], error("checkpoint")),
-    "the checkpoint holds other files": (lambda: (made.put("checkpoint/mine.txt", b"x"), resume(), Path("checkpoint/mine.txt").exists())[2], right(lambda kept: kept)),
-    "the checkpoint is a model": (lambda: (made.trained().save("checkpoint"), resume())[1], either("checkpoint", check=whole)),
-}  # fmt: skip
+    "the checkpoint holds other files": (
+        lambda: (made.put("checkpoint/mine.txt", b"x"), resume(), Path("checkpoint/mine.txt").exists())[2],
+        right(lambda kept: kept),
+    ),
+    "the checkpoint is a model": (
+        lambda: (made.trained().save("checkpoint"), resume())[1],
+        either("checkpoint", check=whole),
+    ),
+}
+
 
 def _bits() -> str:
     return str(next(Path("sets").glob("*.safetensors")))
@@ -265,7 +315,10 @@ CANDIDATES: dict[str, tuple[Callable[[], object], Expected]] = {
     "rows 119": (lambda: made.edit_json("sets/candidates.json", "facts", "rows", to=119), error("sets")),
     "rows 10**12": (lambda: made.edit_json("sets/candidates.json", "facts", "rows", to=10**12), error("sets")),
     "rows true": (lambda: made.edit_json("sets/candidates.json", "facts", "rows", to=True), error("sets")),
-    "a class renamed": (lambda: made.edit_json("sets/candidates.json", "facts", "classes", to=["cat", "dog", "owl"]), error("sets")),
+    "a class renamed": (
+        lambda: made.edit_json("sets/candidates.json", "facts", "classes", to=["cat", "dog", "owl"]),
+        error("sets"),
+    ),
     "classes None": (lambda: made.edit_json("sets/candidates.json", "facts", "classes", to=None), error("sets")),
     "another digest": (lambda: made.edit_json("sets/candidates.json", "facts", "digest", to="0" * 16), error("sets")),
     "a flipped bit": (lambda: rewrite(_bits(), flip(0.9))(), error("sets")),
@@ -273,7 +326,7 @@ CANDIDATES: dict[str, tuple[Callable[[], object], Expected]] = {
     "no JSON": (lambda: os.remove("sets/candidates.json"), error("sets", "candidates.json")),
     "no tensors": (lambda: os.remove(_bits()), error("sets", "safetensors")),
     "nested JSON": (lambda: Path("sets/candidates.json").write_text("[" * 10**6), error("candidates.json")),
-}  # fmt: skip
+}
 
 
 def _candidates(change: Callable[[], object]) -> Callable[[], Any]:
@@ -306,7 +359,7 @@ REPORTS: dict[str, tuple[Callable[[], object], Expected]] = {
     "300 MB": (lambda: rewrite(PAGE, lambda c: b" " * (300 << 20) + c)(), error("report.json")),
     "zeros": (lambda: rewrite(PAGE, lambda c: bytes(len(c)))(), error("report.json")),
     "truncated": (lambda: rewrite(PAGE, lambda c: c[:-30])(), error("report.json")),
-}  # fmt: skip
+}
 
 
 def cases() -> Iterator[Case]:
@@ -323,9 +376,24 @@ def cases() -> Iterator[Case]:
         yield Case(FAMILY, f"report: {name}", _report(change), expected, gib=2)
     for name, value in {"a text": "x", "a number": 3, "NaN": float("nan"), "None": None, "a list": [1]}.items():
         for key in ("title", "rows", "classes", "before", "history", "doubtful", "audit", "seconds"):
-            if name == "None" and key == "audit" or name == "a text" and key == "title" or name == "a number" and key in ("rows", "seconds"):
+            if (
+                (name == "None" and key == "audit")
+                or (name == "a text" and key == "title")
+                or (name == "a number" and key in ("rows", "seconds"))
+            ):
                 continue
-            yield Case(FAMILY, f"report with {key} of {name}", _report(lambda key=key, value=value: made.edit_json(PAGE, key, to=value) if key in json.loads(Path(PAGE).read_text()) else made.edit_json(PAGE, "facts", key, to=value)), error("report.json"))
+            yield Case(
+                FAMILY,
+                f"report with {key} of {name}",
+                _report(
+                    lambda key=key, value=value: (
+                        made.edit_json(PAGE, key, to=value)
+                        if key in json.loads(Path(PAGE).read_text())
+                        else made.edit_json(PAGE, "facts", key, to=value)
+                    )
+                ),
+                error("report.json"),
+            )
     yield from _saving()
 
 
@@ -347,22 +415,83 @@ def _saving() -> Iterator[Case]:
     }
     for name, save in saves.items():
         yield Case(FAMILY, f"save {name} beside other files", beside(save), kept)
-        yield Case(FAMILY, f"save {name} where a file is", lambda save=save: (made.put("here", b"x"), save("here"))[1], error("here"))
-        yield Case(FAMILY, f"save {name} below a file", lambda save=save: (made.put("here", b"x"), save("here/model"))[1], error("here"))
+        yield Case(
+            FAMILY,
+            f"save {name} where a file is",
+            lambda save=save: (made.put("here", b"x"), save("here"))[1],
+            error("here"),
+        )
+        yield Case(
+            FAMILY,
+            f"save {name} below a file",
+            lambda save=save: (made.put("here", b"x"), save("here/model"))[1],
+            error("here"),
+        )
         yield Case(FAMILY, f"save {name} in /proc", lambda save=save: save("/proc/here"), error("/proc"))
-        yield Case(FAMILY, f"save {name} through a link", lambda save=save: (os.mkdir("real"), os.symlink("real", "here"), save("here"), os.path.islink("here") and os.listdir("real") != [])[3], either("here", check=lambda kept: kept))
-        yield Case(FAMILY, f"save {name} through a dangling link", lambda save=save: (os.symlink("nowhere", "here"), save("here"))[1], either("here", check=lambda _: True))
+        yield Case(
+            FAMILY,
+            f"save {name} through a link",
+            lambda save=save: (
+                os.mkdir("real"),
+                os.symlink("real", "here"),
+                save("here"),
+                os.path.islink("here") and os.listdir("real") != [],
+            )[3],
+            either("here", check=lambda kept: kept),
+        )
+        yield Case(
+            FAMILY,
+            f"save {name} through a dangling link",
+            lambda save=save: (os.symlink("nowhere", "here"), save("here"))[1],
+            either("here", check=lambda _: True),
+        )
     yield Case(FAMILY, "save an own network and load it without", lambda: _own_network(), error("net"))
     yield Case(FAMILY, "load an own network with another one", lambda: _other_network(), error("net"))
-    yield Case(FAMILY, "save class names that are floats", lambda: _trip([0.5, 1.5]), either("class", check=lambda same: same))
-    yield Case(FAMILY, "save class names that are booleans", lambda: _trip([True, False]), either("class", check=lambda same: same))
-    yield Case(FAMILY, "save class names with surrogates", lambda: _trip(["a\ud800", "b"]), either("class", "a\\ud800", check=lambda same: same))
-    yield Case(FAMILY, "save class names with control characters", lambda: _trip(["a\x1b", "b"]), either("class", check=lambda same: same))
-    yield Case(FAMILY, "save class names 2**63 and -1", lambda: _trip([2**63, -1]), either("class", check=lambda same: same))
-    yield Case(FAMILY, "save class names of 100,000 characters", lambda: _trip(["a" * 100_000, "b"]), either("class", check=lambda same: same))
-    yield Case(FAMILY, "save long column names", lambda: _columns(["x" * 100_000, "b", "c"]), either("column", "name", check=lambda same: same))
-    yield Case(FAMILY, "save column names with control characters", lambda: _columns(["a\x1b[31m", "b\n", "c\0"]), either("column", "name", check=lambda same: same))
-    yield Case(FAMILY, "save random_state=RandomState", lambda: _state(), either("random_state", check=lambda same: same))
+    yield Case(
+        FAMILY, "save class names that are floats", lambda: _trip([0.5, 1.5]), either("class", check=lambda same: same)
+    )
+    yield Case(
+        FAMILY,
+        "save class names that are booleans",
+        lambda: _trip([True, False]),
+        either("class", check=lambda same: same),
+    )
+    yield Case(
+        FAMILY,
+        "save class names with surrogates",
+        lambda: _trip(["a\ud800", "b"]),
+        either("class", "a\\ud800", check=lambda same: same),
+    )
+    yield Case(
+        FAMILY,
+        "save class names with control characters",
+        lambda: _trip(["a\x1b", "b"]),
+        either("class", check=lambda same: same),
+    )
+    yield Case(
+        FAMILY, "save class names 2**63 and -1", lambda: _trip([2**63, -1]), either("class", check=lambda same: same)
+    )
+    yield Case(
+        FAMILY,
+        "save class names of 100,000 characters",
+        lambda: _trip(["a" * 100_000, "b"]),
+        either("class", check=lambda same: same),
+    )
+    yield Case(
+        FAMILY,
+        "save long column names",
+        lambda: _columns(["x" * 100_000, "b", "c"]),
+        either("column", "name", check=lambda same: same),
+    )
+    yield Case(
+        FAMILY,
+        "save column names with control characters",
+        lambda: _columns(["a\x1b[31m", "b\n", "c\0"]),
+        either("column", "name", check=lambda same: same),
+    )
+    yield Case(
+        FAMILY, "save random_state=RandomState", lambda: _state(), either("random_state", check=lambda same: same)
+    )
     yield Case(FAMILY, "two threads save the same folder", lambda: _two_threads(), right(lambda same: same))
 
 
@@ -385,7 +514,9 @@ def _trip(classes: list[Any]) -> bool:
     classifier = made.fit(y=y)
     classifier.save("model")
     loaded = candidly.PartialLabelClassifier.load("model")
-    return loaded.predict(made.features()).tolist() == classifier.predict(made.features()).tolist() and set(loaded.predict(made.features()).tolist()) <= set(classes)
+    return loaded.predict(made.features()).tolist() == classifier.predict(made.features()).tolist() and set(
+        loaded.predict(made.features()).tolist()
+    ) <= set(classes)
 
 
 def _columns(names: list[str]) -> bool:
@@ -400,7 +531,10 @@ def _columns(names: list[str]) -> bool:
 def _state() -> bool:
     classifier = made.fit(random_state=np.random.RandomState(0))
     classifier.save("model")
-    return made.same(candidly.PartialLabelClassifier.load("model").predict_proba(made.features()), classifier.predict_proba(made.features()))
+    return made.same(
+        candidly.PartialLabelClassifier.load("model").predict_proba(made.features()),
+        classifier.predict_proba(made.features()),
+    )
 
 
 def _two_threads() -> bool:

@@ -20,11 +20,26 @@ SCORES, COUNTS = torch.tensor([[0.1, 0.2, 0.5]]), torch.tensor([3])
 
 # Good arguments by parameter name.
 GOOD: Mapping[str, Any] = {
-    "p": P, "S": S, "y": Y, "sets": S, "labels": Y, "z": P.log().clamp(min=-9), "q": P, "confidence": P.amax(-1),
-    "errors": Y > 0, "before": S, "after": S, "p_values": P, "alphas": torch.tensor([0.1, 0.2]), "log_p": P.log(),
-    "u": P.amax(-1, keepdim=True), "valid": torch.ones(4, dtype=torch.bool), "temperatures": (1.0, 2.0), "temperature": 2.0,
+    "p": P,
+    "S": S,
+    "y": Y,
+    "sets": S,
+    "labels": Y,
+    "z": P.log().clamp(min=-9),
+    "q": P,
+    "confidence": P.amax(-1),
+    "errors": Y > 0,
+    "before": S,
+    "after": S,
+    "p_values": P,
+    "alphas": torch.tensor([0.1, 0.2]),
+    "log_p": P.log(),
+    "u": P.amax(-1, keepdim=True),
+    "valid": torch.ones(4, dtype=torch.bool),
+    "temperatures": (1.0, 2.0),
+    "temperature": 2.0,
     "dtype": torch.float32,
-}  # fmt: skip
+}
 # Functions whose good arguments differ, and arguments that are checked in other ways.
 OTHER: Mapping[str, Mapping[str, Any]] = {
     "cross_p_values": {"scores": SCORES, "counts": COUNTS, "conformity": P[None]},
@@ -36,7 +51,7 @@ OTHER: Mapping[str, Mapping[str, Any]] = {
     "remark_level": {"alpha": 0.1, "error": torch.tensor(0.1), "m": torch.tensor(10)},
     "p_values_by_rank": {"most": 3, "counts": COUNTS, "dtype": torch.float32},
     "fit_candidate_probabilities": {"p": P[None], "S": S[None], "valid": torch.ones(1, 4, dtype=torch.bool)},
-}  # fmt: skip
+}
 _LEFT_OUT = {"blocks", "TEMPERATURES"}  # helpers without parameters to check
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(getattr(metrics, name) for name in metrics.__all__),
@@ -136,9 +151,19 @@ def _values() -> Iterator[Case]:
     }
     words = ("bins", "beta", "temperature", "y", "labels", "S", "p ", "sets", "probabilities")
     for name, act in numbers.items():
-        yield Case(FAMILY, f"metrics.{name}" if hasattr(metrics, name.split("(")[0]) else f"conformal.{name}", act, error(*words))
+        yield Case(
+            FAMILY,
+            f"metrics.{name}" if hasattr(metrics, name.split("(")[0]) else f"conformal.{name}",
+            act,
+            error(*words),
+        )
+    yield Case(FAMILY, "metrics.accuracy of no rows", lambda: metrics.accuracy(P[:0], Y[:0]), error("rows", "p", "y"))
     yield Case(
-        FAMILY, "metrics.accuracy of no rows", lambda: metrics.accuracy(P[:0], Y[:0]), error("rows", "p", "y")
+        FAMILY, "metrics.covering_rate of no rows", lambda: metrics.covering_rate(P[:0], S[:0]), error("rows", "p", "S")
     )
-    yield Case(FAMILY, "metrics.covering_rate of no rows", lambda: metrics.covering_rate(P[:0], S[:0]), error("rows", "p", "S"))
-    yield Case(FAMILY, "Model.predict on integers", lambda: made.trained().predict([[1, 2, 3]]), right(lambda p: bool(p.isfinite().all())))
+    yield Case(
+        FAMILY,
+        "Model.predict on integers",
+        lambda: made.trained().predict([[1, 2, 3]]),
+        right(lambda p: bool(p.isfinite().all())),
+    )

@@ -1,5 +1,6 @@
 """Training under odd circumstances: divergence, modes of torch, threads, and limits."""
 
+import contextlib
 import threading
 import warnings
 from collections.abc import Iterator
@@ -95,7 +96,9 @@ def _blocks(classes: int) -> bool:
     classifier = made.fit(X, y, folds=2, max_epochs=1)
     p, q = classifier.predict_proba(X), classifier.predict_p(X)
     orders = [np.arange(200)[::-1], rng.permutation(200), np.arange(65), np.arange(64), np.arange(63)]
-    same = all(made.same(classifier.predict_proba(X[o]), p[o]) and made.same(classifier.predict_p(X[o]), q[o]) for o in orders)
+    same = all(
+        made.same(classifier.predict_proba(X[o]), p[o]) and made.same(classifier.predict_p(X[o]), q[o]) for o in orders
+    )
     alone = all(made.same(classifier.predict_proba(X[i : i + 1])[0], p[i]) for i in range(0, 200, 17))
     return same and alone
 
@@ -116,22 +119,52 @@ def cases() -> Iterator[Case]:
     for method in candidly.METHODS:
         for lr in (1e30, 1e10, 1e5):
             yield Case(
-                FAMILY, f"fit {method} with lr={lr:g}", lambda method=method, lr=lr: diverging(lr, method), either(*words, check=removes_nothing)
+                FAMILY,
+                f"fit {method} with lr={lr:g}",
+                lambda method=method, lr=lr: diverging(lr, method),
+                either(*words, check=removes_nothing),
             )
         yield Case(
             FAMILY,
             f"the engine's {method} with max_lr=1e30",
-            lambda method=method: made.train(method=candidly.METHODS[method](), recipe=made.recipe(epochs=3, max_lr=1e30)),
+            lambda method=method: made.train(
+                method=candidly.METHODS[method](), recipe=made.recipe(epochs=3, max_lr=1e30)
+            ),
             either(*words, check=finite_history),
         )
     for cleaner in (None, "conf", "clsp", "conformal"):
-        yield Case(FAMILY, f"fit with cleaner={cleaner} and lr=1e30", lambda cleaner=cleaner: diverging(1e30, cleaner=cleaner), either(*words, check=removes_nothing))
+        yield Case(
+            FAMILY,
+            f"fit with cleaner={cleaner} and lr=1e30",
+            lambda cleaner=cleaner: diverging(1e30, cleaner=cleaner),
+            either(*words, check=removes_nothing),
+        )
     for lr in (3.0, 10.0, 100.0):
         for seed in range(3):
-            yield Case(FAMILY, f"fit with lr={lr:g}, seed {seed}", lambda lr=lr, seed=seed: diverging(lr, random_state=seed), either(*words, check=removes_nothing))
-    yield Case(FAMILY, "a huge weight decay", lambda: made.fit(weight_decay=1e30), either("weight_decay", *words, check=removes_nothing))
-    yield Case(FAMILY, "Problem.of with features of 1e30", lambda: made.train(made.problem(X=made.features() * 1e30)), either("X", *words, check=finite_history))
-    yield Case(FAMILY, "Problem.of with a scale of 1e30", lambda: made.train(made.problem(scale=1e30)), either("scale", *words, check=finite_history))
+            yield Case(
+                FAMILY,
+                f"fit with lr={lr:g}, seed {seed}",
+                lambda lr=lr, seed=seed: diverging(lr, random_state=seed),
+                either(*words, check=removes_nothing),
+            )
+    yield Case(
+        FAMILY,
+        "a huge weight decay",
+        lambda: made.fit(weight_decay=1e30),
+        either("weight_decay", *words, check=removes_nothing),
+    )
+    yield Case(
+        FAMILY,
+        "Problem.of with features of 1e30",
+        lambda: made.train(made.problem(X=made.features() * 1e30)),
+        either("X", *words, check=finite_history),
+    )
+    yield Case(
+        FAMILY,
+        "Problem.of with a scale of 1e30",
+        lambda: made.train(made.problem(scale=1e30)),
+        either("scale", *words, check=finite_history),
+    )
 
     plain = right(lambda classifier: made.same(classifier, made.fitted()))
     modes: dict[str, Any] = {
@@ -143,9 +176,24 @@ def cases() -> Iterator[Case]:
     }
     for name, act in modes.items():
         yield Case(FAMILY, f"fit under {name}", act, plain)
-    yield Case(FAMILY, "fit under torch.inference_mode", lambda: _under(torch.inference_mode()), either("inference_mode", check=lambda c: made.same(c, made.fitted())))
-    yield Case(FAMILY, "fit under autocast", lambda: _under(torch.autocast("cpu")), either("autocast", check=lambda c: made.same(c, made.fitted())))
-    yield Case(FAMILY, "fit under a default device of meta", _device, either("device", "meta", check=lambda c: made.same(c, made.fitted())))
+    yield Case(
+        FAMILY,
+        "fit under torch.inference_mode",
+        lambda: _under(torch.inference_mode()),
+        either("inference_mode", check=lambda c: made.same(c, made.fitted())),
+    )
+    yield Case(
+        FAMILY,
+        "fit under autocast",
+        lambda: _under(torch.autocast("cpu")),
+        either("autocast", check=lambda c: made.same(c, made.fitted())),
+    )
+    yield Case(
+        FAMILY,
+        "fit under a default device of meta",
+        _device,
+        either("device", "meta", check=lambda c: made.same(c, made.fitted())),
+    )
     yield Case(FAMILY, "fit under detect_anomaly", lambda: _under(torch.autograd.detect_anomaly(check_nan=True)), plain)
     yield Case(FAMILY, "fit under deterministic algorithms", lambda: _deterministic(), plain)
     yield Case(FAMILY, "fit does not touch torch's seed", lambda: _seeds(), right(lambda same: same))
@@ -155,14 +203,44 @@ def cases() -> Iterator[Case]:
     yield Case(FAMILY, "fits in four threads", lambda: _in_threads(4), right(lambda same: same))
     yield Case(FAMILY, "predictions in four threads", _predict_in_threads, right(lambda same: same))
     for classes in (2, 3, 5, 6, 7, 9, 10, 11, 17, 33):
-        yield Case(FAMILY, f"rows in another position, {classes} classes", lambda classes=classes: _blocks(classes), right(lambda same: same))
+        yield Case(
+            FAMILY,
+            f"rows in another position, {classes} classes",
+            lambda classes=classes: _blocks(classes),
+            right(lambda same: same),
+        )
     yield Case(FAMILY, "a stop event that is set before", _stopped, right(lambda stopped: stopped))
-    yield Case(FAMILY, "two rows", lambda: made.fit(made.features()[:2], [["cat"], ["dog"]]), either("rows", check=lambda c: len(c.candidates_) == 2))
-    yield Case(FAMILY, "two rows and five folds", lambda: made.fit(made.features()[:2], [["cat"], ["dog"]], folds=5), either("folds", "rows", check=lambda c: len(c.candidates_) == 2))
+    yield Case(
+        FAMILY,
+        "two rows",
+        lambda: made.fit(made.features()[:2], [["cat"], ["dog"]]),
+        either("rows", check=lambda c: len(c.candidates_) == 2),
+    )
+    yield Case(
+        FAMILY,
+        "two rows and five folds",
+        lambda: made.fit(made.features()[:2], [["cat"], ["dog"]], folds=5),
+        either("folds", "rows", check=lambda c: len(c.candidates_) == 2),
+    )
     yield Case(FAMILY, "rows that are all equal", lambda: made.fit(np.ones((made.ROWS, 3))), error("same features"))
-    yield Case(FAMILY, "200 classes for 120 rows", lambda: made.fit(y=[[i % 60] for i in range(120)], classes=range(200)), either("class", check=lambda c: len(c.classes_) == 200))
-    yield Case(FAMILY, "early stopping without held-out rows", lambda: made.fit(folds=1, validation_fraction=0, early_stopping=True), error("early_stopping"))
-    yield Case(FAMILY, "one fold of all rows", lambda: made.fit(folds=1, validation_fraction=0.999), either("validation_fraction", check=lambda c: np.isfinite(c.candidate_proba_).all()))
+    yield Case(
+        FAMILY,
+        "200 classes for 120 rows",
+        lambda: made.fit(y=[[i % 60] for i in range(120)], classes=range(200)),
+        either("class", check=lambda c: len(c.classes_) == 200),
+    )
+    yield Case(
+        FAMILY,
+        "early stopping without held-out rows",
+        lambda: made.fit(folds=1, validation_fraction=0, early_stopping=True),
+        error("early_stopping"),
+    )
+    yield Case(
+        FAMILY,
+        "one fold of all rows",
+        lambda: made.fit(folds=1, validation_fraction=0.999),
+        either("validation_fraction", check=lambda c: np.isfinite(c.candidate_proba_).all()),
+    )
 
 
 def _strict() -> Any:
@@ -177,18 +255,20 @@ def _deterministic() -> Any:
         torch.use_deterministic_algorithms(False)
 
 
+def _legacy_state() -> Any:
+    return np.random.get_state()[1].copy()  # noqa: NPY002, which users may depend on
+
+
 def _seeds() -> bool:
-    state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    state, numpy_state = torch.get_rng_state(), _legacy_state()
     made.fit()
-    return made.same(state, torch.get_rng_state()) and made.same(numpy_state, np.random.get_state()[1])
+    return made.same(state, torch.get_rng_state()) and made.same(numpy_state, _legacy_state())
 
 
 def _after_refusal() -> Any:
     classifier = candidly.PartialLabelClassifier(**made.SMALL)
-    try:
+    with contextlib.suppress(ValueError):
         classifier.fit(made.features(), made.names()[:-1])
-    except ValueError:
-        pass
     return classifier.fit(made.features(), made.names())
 
 

@@ -55,7 +55,7 @@ ROWS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "1e-320": (lambda: np.full(N, 1e-320), either("weight", check=equal)),
     "a generator": (lambda: (1.0 for _ in range(N)), error("weight")),
     "a meta tensor": (lambda: torch.ones(N, device="meta"), error("weight")),
-}  # fmt: skip
+}
 EQUAL: dict[str, tuple[Callable[[], Any], Expected]] = {
     "ones": (lambda: ones(), right(plain)),
     "a list of ones": (lambda: [1] * N, right(plain)),
@@ -65,7 +65,7 @@ EQUAL: dict[str, tuple[Callable[[], Any], Expected]] = {
     "Decimals": (lambda: [decimal.Decimal(1)] * N, either("weight", check=plain)),
     "a number": (lambda: 2.0, either("weight", check=plain)),
     "int8": (lambda: np.ones(N, np.int8), right(plain)),
-}  # fmt: skip
+}
 
 CANDIDATES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "negative": (lambda: -np.ones((N, 3)), error("weights")),
@@ -79,16 +79,28 @@ CANDIDATES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "complex": (lambda: np.ones((N, 3)) * 1j, error("weights")),
     "objects": (lambda: np.full((N, 3), None), error("weights")),
     "masked": (lambda: np.ma.masked_array(np.ones((N, 3)), mask=np.eye(N, 3, dtype=bool)), error("weights", "mask")),
-    "huge": (lambda: np.full((N, 3), 1e300), either("weights", check=lambda c: made.same(c, made.fit(weights=np.ones((N, 3)))))),
-    "tiny": (lambda: np.full((N, 3), 1e-300), either("weights", check=lambda c: made.same(c, made.fit(weights=np.ones((N, 3)))))),
-    "zero": (lambda: np.zeros((N, 3)), either("weights", check=lambda c: made.same(c, made.fit(weights=np.ones((N, 3)))))),
+    "huge": (
+        lambda: np.full((N, 3), 1e300),
+        either("weights", check=lambda c: made.same(c, made.fit(weights=np.ones((N, 3))))),
+    ),
+    "tiny": (
+        lambda: np.full((N, 3), 1e-300),
+        either("weights", check=lambda c: made.same(c, made.fit(weights=np.ones((N, 3))))),
+    ),
+    "zero": (
+        lambda: np.zeros((N, 3)),
+        either("weights", check=lambda c: made.same(c, made.fit(weights=np.ones((N, 3))))),
+    ),
     "a list": (lambda: np.ones((N, 3)).tolist(), right(lambda c: made.same(c, made.fit(weights=np.ones((N, 3)))))),
     "integers": (lambda: np.ones((N, 3), int), right(lambda c: made.same(c, made.fit(weights=np.ones((N, 3)))))),
     "a table of classes in another order": (
         lambda: pd.DataFrame(np.arange(1, 1 + N * 3).reshape(N, 3), columns=["emu", "dog", "cat"]),
-        either("weights", check=lambda c: made.same(c, made.fit(weights=np.arange(1, 1 + N * 3).reshape(N, 3)[:, ::-1].copy()))),
+        either(
+            "weights",
+            check=lambda c: made.same(c, made.fit(weights=np.arange(1, 1 + N * 3).reshape(N, 3)[:, ::-1].copy())),
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def cases() -> Iterator[Case]:
@@ -97,9 +109,13 @@ def cases() -> Iterator[Case]:
         yield Case(FAMILY, f"fit with sample_weight {name}", lambda make=make: made.fit(sample_weight=make()), expected)
     scores = {
         "score": lambda weights: made.fitted().score(made.features(), made.names(), weights),
-        "covering_rate": lambda weights: candidly.scoring.covering_rate(made.fitted(), made.features(), made.names(), weights),
-        "approximated_accuracy": lambda weights: candidly.scoring.approximated_accuracy(made.fitted(), made.features(), made.names(), weights),
-    }  # fmt: skip
+        "covering_rate": lambda weights: candidly.scoring.covering_rate(
+            made.fitted(), made.features(), made.names(), weights
+        ),
+        "approximated_accuracy": lambda weights: candidly.scoring.approximated_accuracy(
+            made.fitted(), made.features(), made.names(), weights
+        ),
+    }
     for score, act in scores.items():
         for name, (make, expected) in (ROWS | (EQUAL if score == "score" else {})).items():
             if score == "approximated_accuracy" and name in ("texts", "1e-320"):
