@@ -119,7 +119,7 @@ class TrainingOptions:
     folds: Number = None
     epochs: Number = None
     alpha: Fraction = None
-    force_cleaning: Flag = False
+    force_cleaning: bool = False
     seed: int = 0
     device: str = "auto"
 

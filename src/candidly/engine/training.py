@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from candidly import metrics
-from candidly.checks.arguments import choice, flag, instance, integer
+from candidly.checks import arguments
 from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
@@ -362,10 +362,10 @@ def fit(
     recipe = find_recipe(recipe)
     place = find_device(device)
     _check_arguments(problem, method, cleaner, net)
-    choice("graph", graph, ("auto", "on", "off"))
-    deterministic = flag("deterministic", deterministic)
-    every = integer("every", every, least=1)
-    patience = None if patience is None else integer("patience", patience, least=1)
+    arguments.choice("graph", graph, ("auto", "on", "off"))
+    deterministic = arguments.flag("deterministic", deterministic)
+    every = arguments.integer("every", every, least=1)
+    patience = None if patience is None else arguments.integer("patience", patience, least=1)
     require_runs(problem.runs, len(problem.X), problem.num_classes, place)
     watched = check_held_out(held_out, patience, problem)
     if graph == "on" and place.type != "cuda":
@@ -442,9 +442,9 @@ def _check_config(found: Mapping[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def _check_arguments(problem: Any, method: Any, cleaner: Any, net: Any) -> None:
-    instance("problem", problem, Problem, "a Problem; make one with candidly.Problem.of(X, S)")
-    instance("method", method, Method, "an instance, such as candidly.methods.Proden()")
-    instance("cleaner", cleaner, (Cleaner, type(None)), "an instance, such as candidly.Conformal(), or None")
+    arguments.instance("problem", problem, Problem, "a Problem; make one with candidly.Problem.of(X, S)")
+    arguments.instance("method", method, Method, "an instance, such as candidly.methods.Proden()")
+    arguments.instance("cleaner", cleaner, (Cleaner, type(None)), "an instance, such as candidly.Conformal(), or None")
     if isinstance(net, nn.Module):
         raise ValueError("net is a module; pass a function that returns a new one, because every run needs its own")
 

@@ -226,7 +226,7 @@ def tidy(folder: str | os.PathLike[str], *, stem: str = "state") -> None:
     path = Path(os.path.realpath(folder)) / f"{stem}.json"
     if path.is_file():
         with locked(path.with_name(f"{stem}.lock"), wait=True):
-            index = _decode(read_limited(path), path)
+            index = _decode(read_limited(path, MOST_JSON), path)
             keep = {index.tensors.name, *(file.name for file in index.more.values())}
             _remove_others(path.parent, stem, keep, ())
 
