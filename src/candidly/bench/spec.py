@@ -11,11 +11,13 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from candidly import cleaning
 from candidly.bench.names import RENAMED, current, join, split
+from candidly.checks.arguments import instance, integer, items, shown
 from candidly.cleaning import CLEANERS, Cleaner
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.recipe import RECIPES, Recipe, find_recipe
@@ -25,6 +27,7 @@ from candidly.methods import METHODS, Method
 _KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, **cleaning.KINDS}
 _NAME = re.compile(r"[a-z0-9._+-]+")
 
+MOST_SEEDS = 10_000  # of one experiment
 NEXT_INIT = 1000  # initialisation k of seed s trains on the split of s, with the seed s + 1000 k
 
 REALWORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")
@@ -75,14 +78,14 @@ class Spec:
         self._rename_cleaners()
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
         object.__setattr__(self, "recipe", find_recipe(self.recipe))
-        if isinstance(self.inits, bool) or not isinstance(self.inits, int) or self.inits < 1:
-            raise ValueError(f"inits is {self.inits!r}; use an integer of at least 1")
+        object.__setattr__(self, "inits", integer("inits", self.inits, least=1))
         if self.inits > 1 and self.seeds[-1] >= NEXT_INIT:
             raise ValueError(
                 f"seeds go up to {self.seeds[-1]}; with several initialisations use seeds below {NEXT_INIT}"
             )
-        if self.protocol not in PROTOCOLS:
+        if not isinstance(self.protocol, str) or self.protocol not in PROTOCOLS:
             raise ValueError(f"unknown protocol {self.protocol!r}; use one of {', '.join(PROTOCOLS)}")
+        instance("own", self.own, Mapping, "a mapping from names to methods and cleaners")
         for name, part in self.own.items():
             if not isinstance(part, Method | Cleaner):
                 raise ValueError(f"own[{name!r}] is {part!r}; pass an instance of a method or a cleaner")
@@ -140,16 +143,16 @@ def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
         for part in seeds.split(","):
             match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
             low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-            if not 0 <= high - low < 10_000:
+            if not 0 <= high - low < MOST_SEEDS:
                 raise ValueError(f"seeds is {seeds!r}; write them as 0-4 or 0,2,5")
             found += range(low, high + 1)
         seeds = found
-    numbers = tuple(seeds) if isinstance(seeds, Iterable) else ()
-    whole = all(isinstance(seed, int) and not isinstance(seed, bool) for seed in numbers)
-    if not numbers or not whole or not 0 <= min(numbers) <= max(numbers) < 2**31:
-        raise ValueError(f"seeds is {seeds!r}; give integers from 0 to {2**31 - 1}")
+    listed = tuple(islice(items("seeds", seeds, "a list of integers, or a text such as 0-4"), MOST_SEEDS + 1))
+    if not 0 < len(listed) <= MOST_SEEDS:
+        raise ValueError(f"seeds is {shown(seeds)}; give 1 to {MOST_SEEDS} seeds")
+    numbers = tuple(integer("one of seeds", seed, least=0, most=2**31 - 1) for seed in listed)
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"seeds is {list(numbers)}, with one of them twice; give each seed once")
+        raise ValueError(f"seeds is {shown(list(numbers))}, with one of them twice; give each seed once")
     return tuple(sorted(numbers))
 
 

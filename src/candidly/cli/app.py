@@ -12,6 +12,7 @@ from typing import Any
 import tyro
 
 from candidly import __version__
+from candidly.checks.machine import fault
 from candidly.cli import experiments, models, training
 from candidly.messages import visible
 
@@ -43,8 +44,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         except KeyboardInterrupt:
             print("candidly: interrupted; finished work is kept, and no file is incomplete", file=sys.stderr)
             status = 130
-        except (ImportError, MemoryError, OSError, ValueError) as error:
-            _show(str(error) or type(error).__name__)
+        except Exception as error:
+            reason = fault(error)
+            if reason is None and not isinstance(error, ImportError | OSError | ValueError):
+                raise
+            _show(reason or str(error) or type(error).__name__)
             status = 1
     if status:
         sys.exit(status)
