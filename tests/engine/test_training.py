@@ -641,3 +641,53 @@ def test_resuming_on_cuda(tmp_path):
     assert_same(train(device="cuda", checkpoint=tmp_path), whole)
     moved = problem().to(torch.device("cuda"))
     assert_same(train(device="cuda", checkpoint=tmp_path, data=moved), whole)  # where the data lie does not matter
+
+
+@pytest.mark.parametrize("cleaner", CLEANERS)
+@pytest.mark.parametrize("name", METHODS)
+def test_divergence_is_an_error(name, cleaner):
+    recipe = dataclasses.replace(RECIPE, max_lr=1e30)
+    message = rf"training diverged: the loss of {name} is (nan|-?inf) in epoch 1, run [01] \(seed [34]\); use a smaller"
+    with pytest.raises(ValueError, match=message):
+        fit(problem(), method_of(name), CLEANERS[cleaner], recipe, device="cpu")
+
+
+def test_the_run_and_epoch_that_diverged_are_named():
+    """One value of one row of the second run alone overflows."""
+
+    class Overflows(Proden):
+        def step(self, batch, phase):
+            loss = super().step(batch, phase)
+            bad = (batch.rows == 25).any(-1) & torch.tensor([False, True])
+            return torch.where(bad & (batch.tick >= 0), loss * torch.where(bad, self.huge, 1.0), loss)
+
+        def epoch_end(self, epoch, sweep):
+            super().epoch_end(epoch, sweep)
+            self.huge.fill_(torch.inf if epoch == 1 else 1.0)
+
+        def setup(self, problem, build_net):
+            super().setup(problem, build_net)
+            self.huge = torch.ones(1)
+
+    with pytest.raises(ValueError, match=r"is inf in epoch 3, run 1 \(seed 4\)"):
+        fit(problem(), Overflows(), recipe=RECIPE, device="cpu")
+
+
+def test_networks_that_diverge_in_the_last_step_are_an_error():
+    class Breaks(Proden):
+        def epoch_end(self, epoch, sweep):
+            if epoch == EPOCHS - 1:
+                next(self.net.parameters()).fill_(torch.nan)
+
+    with pytest.raises(ValueError, match=f"networks of breaks are not finite after epoch {EPOCHS}"):
+        fit(problem(), Breaks(), recipe=RECIPE, device="cpu")
+
+
+def test_probabilities_that_overflow_are_an_error():
+    model = fit(problem(standardise=False), Proden(), recipe=RECIPE, net="linear", device="cpu")
+    with torch.no_grad():
+        model.method.net.head.weight.fill_(1e30)
+    rows = torch.zeros_like(problem().X)
+    rows[7] = 1e30
+    with pytest.raises(ValueError, match=r"probabilities of row 7 in run 0 \(seed 3\) are not finite"):
+        model.predict(rows)

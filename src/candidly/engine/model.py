@@ -18,7 +18,7 @@ from candidly.engine.device import cpu_by_default, find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
 from candidly.engine.problem import Problem, as_tensor, check_finite, round_to
-from candidly.engine.recipe import Recipe
+from candidly.engine.recipe import Recipe, smaller_rate
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
 from candidly.store import states
 
@@ -84,7 +84,14 @@ class Model:
         size = _ROWS if like.device.type == "cpu" else min(64 * _ROWS, block_size(self.problem))
         for start in range(0, len(rows), size):
             block = slice(start, min(start + size, len(rows)))
-            yield block, predict_block(self.problem, self.method, rows[block], size).cpu()
+            p = predict_block(self.problem, self.method, rows[block], size).cpu()
+            if not p.isfinite().all():
+                run, row, _ = (~p.isfinite()).nonzero()[0].tolist()
+                raise ValueError(
+                    f"training diverged: the probabilities of row {start + row} in run {run} (seed "
+                    f"{self.problem.seeds[run]}) are not finite; {smaller_rate(self.recipe)}"
+                )
+            yield block, p
 
     def to(self, device: str | torch.device) -> "Model":
         """Return the same model with its networks on another device, where it will predict."""

@@ -31,7 +31,7 @@ from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.optim import Adam, HostAdam, Optimiser, Sgd, schedule
 from candidly.engine.problem import Problem
-from candidly.engine.recipe import Recipe, find_recipe
+from candidly.engine.recipe import Recipe, find_recipe, smaller_rate
 from candidly.engine.stopping import Watch, check_held_out, interruptible
 from candidly.store import states
 
@@ -145,6 +145,9 @@ class Training:
     @torch.no_grad()
     def end_epoch(self) -> None:
         """Let the method finish the epoch, and record the history."""
+        self.history.setdefault("loss", []).append((self.loss / self.steps).double())
+        if self.loss.device.type == "cpu":  # CUDA would have to wait; there, losses are checked when they are read
+            self._check_losses()
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
         if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
@@ -170,7 +173,6 @@ class Training:
 
         sizes = torch.stack([run.sum(-1) for run in kept])  # one run at a time: the sum needs 8 bytes per label
         facts = {
-            "loss": self.loss / self.steps,
             "mean_candidates": (sizes * trains).sum(1) / rows,
             "share_changed": fraction((kept != self.original).any(-1)),
         }
@@ -178,6 +180,15 @@ class Training:
             facts["accuracy"] = fraction(self.batch.guess == self.y)
             facts["true_kept"] = metrics.true_kept(self.original, kept, torch.where(trains, self.y, -1))
         return facts
+
+    def _check_losses(self) -> None:
+        """Raise ValueError for a loss that is not finite."""
+        losses = torch.stack(self.history["loss"]).cpu()
+        for epoch, run in (~losses.isfinite()).nonzero().tolist():
+            raise ValueError(
+                f"training diverged: the loss of {describe(self.method)['name']} is {losses[epoch, run]:g} in epoch "
+                f"{epoch + 1}, run {run} (seed {self.problem.seeds[run]}); {smaller_rate(self.recipe)}"
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every tensor that changes during training, by name."""
@@ -198,7 +209,9 @@ class Training:
         return self.epoch == self.recipe.epochs or (self.watch is not None and self.watch.over)
 
     def recorded(self) -> dict[str, Tensor]:
-        """Return the history by name, (epochs, R) each, on the CPU."""
+        """Return the history by name, (epochs, R) each, on the CPU; raise ValueError if training diverged."""
+        if self.history:
+            self._check_losses()
         return {name: torch.stack(values).cpu() for name, values in self.history.items()}
 
     def model(self, net: str | Factory) -> Model:
@@ -206,6 +219,11 @@ class Training:
         if self.watch is not None:
             self.watch.put_back()
         history = {name: value.numpy() for name, value in self.recorded().items()}
+        if not all(value.isfinite().all() for value in network_tensors(self.method).values()):
+            raise ValueError(
+                f"training diverged: the networks of {describe(self.method)['name']} are not finite after epoch "
+                f"{self.epoch}; {smaller_rate(self.recipe)}"
+            )
         kept = self.batch.kept.cpu()
         return Model(self.method, self.problem.without_rows(), net, self.recipe, describe(self.cleaner), history, kept)
 
