@@ -270,7 +270,7 @@ def test_a_value_that_makes_the_others_equal_is_named(value, rows):
     X[3, 1] = value
     text = rf"these become equal: {value:g} in row 3 of column 'b'; correct or remove them".replace("+", r"\+")
     with pytest.warns(UserWarning, match=text):
-        Features.fit({"a": X[:, 0], "b": X[:, 1]})
+        Features.fit(pa.table({"a": X[:, 0], "b": X[:, 1]}))
     with pytest.raises(ValueError, match=text.replace("'b'", "0")):
         Features.fit(X[:, 1:])
 

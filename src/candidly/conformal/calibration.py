@@ -208,7 +208,7 @@ class Calibration:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything by name, for a file."""
-        named = {**self.scores, "counts": self.counts, "risk": self.risk, "seed": torch.tensor(self.seed)}
+        named = {**self.scores, "counts": self.counts, "risk": self.risk, "seed": torch.tensor(self.seed, device="cpu")}
         return {f"calibration.{name}": value for name, value in named.items()}
 
     @classmethod

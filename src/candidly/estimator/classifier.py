@@ -284,6 +284,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         arguments.real("validation_fraction", self.validation_fraction, least=0, below=1)
         if arguments.flag("early_stopping", self.early_stopping) and self.folds == 1 and not self.validation_fraction:
             raise ValueError("early_stopping needs held-out rows, and there are none; set validation_fraction=0.1")
+        arguments.flag("force_cleaning", self.force_cleaning)
         if self.separator is not None:
             arguments.text("separator", self.separator, "None or a text, such as '|'")
         if not isinstance(self.verbose, bool):
@@ -318,6 +319,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.candidates_ = Candidates(kept.numpy(), S.classes)
         self.transduction_ = saving.as_array(S.classes)[best.numpy()]
         self.confidence_ = confidence.numpy()
+        for result in (self.candidate_proba_, self.transduction_, self.confidence_):
+            result.setflags(write=False)
 
     def _set_fitted(self, saved: SavedClassifier) -> None:
         """Set the fitted attributes that are saved with a model."""
@@ -475,7 +478,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     @property
     def risk_curve_(self) -> dict[str, NDArray[np.float64]]:
         """The estimated error rate of held-out rows by confidence."""
-        return dict(zip(("threshold", "coverage", "risk"), self.calibration_.risk.numpy(), strict=True))
+        return dict(zip(("threshold", "coverage", "risk"), self.calibration_.risk.numpy().copy(), strict=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the covering rate: the fraction of rows whose predicted class is one of their candidates in y.
