@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from candidly.engine.batches import block_size, predict_block
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
-from candidly.engine.description import describe
+from candidly.engine.description import describe, method_code, networks_code
 from candidly.engine.device import cpu_by_default, find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
 from candidly.engine.problem import Problem, as_tensor, check_finite, round_to
 from candidly.engine.recipe import Recipe, smaller_rate
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
+from candidly.messages import warn
 from candidly.store import states
 
 _ROWS = 64  # rows to predict at a time on the CPU; few, so that a single row is fast
@@ -144,6 +145,7 @@ class Model:
             "shape": list(self.problem.X.shape[1:]),
             "dtype": str(self.problem.X.dtype).removeprefix("torch."),
             "standardised": self.problem.standardised,
+            "code": {"net": networks_code(self.method), "method": method_code(self.method)},
         }
         return tensors, facts
 
@@ -205,6 +207,13 @@ class Model:
                 one.to_empty(device="cpu")
         advice = "the saved network differs; pass the net that the model was trained with"
         copy_tensors(saved, network_tensors(trained), advice)
+        code = {"net": networks_code(trained) if net else None, "method": method_code(trained) if method else None}
+        for name, found in code.items():
+            if "code" in facts and found not in (None, facts["code"][name]):
+                warn(
+                    f"the code or settings of {name} differ from those that the model was trained with, so predictions "
+                    f"may differ; pass the same {name}"
+                )
         for name in trained.state() if method is None else ():
             delattr(trained, name)
         history = {key[8:]: value.cpu().numpy() for key, value in tensors.items() if key.startswith("history.")}
@@ -213,7 +222,10 @@ class Model:
         return cls(trained, problem.without_rows(), network, recipe, facts["cleaner"], history, kept)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a new folder, as ``model.safetensors`` and ``model.json``."""
+        """Write the model to a folder, as ``model.json`` and a file of tensors; replace a model that it holds.
+
+        Readers and other writers of the folder at the same time are safe: each reads or writes one whole model.
+        """
         states.write_folder(folder, *self.parts())
 
     @classmethod
