@@ -246,7 +246,7 @@ def test_audits_that_cannot_be_made(fitted, cleaned, tmp_path):
     with pytest.raises(ValueError, match="and there are 0"):
         none.audit()
     for wrong in (0, 1, 5, "low", None):
-        with pytest.raises(ValueError, match=r"alpha is .*; it must lie between 0 and 1"):
+        with pytest.raises(ValueError, match=r"one of alphas is .*; it must lie between 0 and 1"):
             cleaned.audit(alphas=[0.1, wrong])
     with pytest.raises(ValueError, match="there are 150 rows but 2 true labels; pass one per row"):
         cleaned.audit(["ant", "bee"])
@@ -706,7 +706,7 @@ def test_true_labels_may_be_unknown(fitted):
         ({"validation_fraction": 1.0}, r"validation_fraction is 1.0"),
         ({"early_stopping": True, "folds": 1, "validation_fraction": 0}, "early_stopping needs held-out rows"),
         ({"max_epochs": 0}, "max_epochs is 0"),
-        ({"lr": -1}, "max_lr is -1.0"),
+        ({"lr": -1}, "lr is -1.0"),
         ({"batch_size": 1}, "batch_size is 1"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"net": "cnn"}, "unknown network 'cnn'"),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from candidly import metrics
 from candidly.conformal.calibration import KINDS, SCORES, Candidate, Rule, read_levels
+from candidly.engine.device import cpu_by_default
 from candidly.estimator import targets
 from candidly.estimator.classifier import PartialLabelClassifier
 from candidly.store.figures import write_figure
@@ -102,6 +103,7 @@ class Evaluation:
         return "\n".join(lines)
 
 
+@cpu_by_default()
 def evaluate(
     estimator: PartialLabelClassifier,
     X: Any,
