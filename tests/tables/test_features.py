@@ -239,7 +239,7 @@ def test_ids_are_refused():
 
 @pytest.mark.parametrize("most", [0, -1, 2.5, True, "3", None])
 def test_max_categories_is_checked(most):
-    raises(f"max_categories is {most!r}; pass an integer", lambda: Features.fit([[1.0]], max_categories=most))
+    raises(f"max_categories is {most!r}; it must be an integer", lambda: Features.fit([[1.0]], max_categories=most))
 
 
 def test_text_that_is_numbers_in_all_rows_is_numbers():
@@ -257,8 +257,29 @@ def test_text_that_is_numbers_in_all_rows_is_numbers():
 
 
 def test_numbers_of_all_sorts_in_an_object_column():
-    X = [[Decimal("0.5")], [Fraction(3, 2)], [np.float32(2)], [True], [np.bool_(False)], [np.int8(7)], [2**70]]
-    assert Features.fit(X).columns[0].mean == np.mean([0.5, 1.5, 2, 1, 0, 7, 2.0**70])
+    values = [Decimal("0.5"), Fraction(3, 2), np.float32(2), True, np.bool_(False), np.int8(7), 2**70]
+    with pytest.warns(UserWarning, match=r"these become equal: 1\.18059e\+21 in row 6 of column 0; correct or remove"):
+        features = Features.fit([[value, i] for i, value in enumerate(values)])
+    assert features.columns[0].mean == np.mean([0.5, 1.5, 2, 1, 0, 7, 2.0**70])
+
+
+@pytest.mark.parametrize("value", [1e10, 1e39, 1e300, -1e300, 1.7e308])
+@pytest.mark.parametrize("rows", [5, 60, 500])
+def test_a_value_that_makes_the_others_equal_is_named(value, rows):
+    X = np.random.default_rng(0).normal(size=(rows, 2))
+    X[3, 1] = value
+    text = rf"these become equal: {value:g} in row 3 of column 'b'; correct or remove them".replace("+", r"\+")
+    with pytest.warns(UserWarning, match=text):
+        Features.fit(pa.table({"a": X[:, 0], "b": X[:, 1]}))
+    with pytest.raises(ValueError, match=text.replace("'b'", "0")):
+        Features.fit(X[:, 1:])
+
+
+def test_heavy_tails_and_rare_values_are_no_extremes(recwarn):
+    rng = np.random.default_rng(0)
+    Features.fit(np.stack([rng.standard_cauchy(1000), rng.lognormal(0, 5, 1000), np.arange(1000) == 5], 1))
+    Features.fit([[0.0], [0.0], [0.0], [0.0], [1e300]])  # the others are equal before
+    assert not recwarn.list
 
 
 def test_numbers_beside_text_are_categories():

@@ -2,13 +2,14 @@
 
 import os
 import platform
+import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,15 @@ from tqdm import tqdm
 
 from candidly import store
 from candidly.bench import datasets as sets
-from candidly.bench.lock import locked
+from candidly.bench import marker
 from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
+from candidly.checks.arguments import flag, instance, integer
+from candidly.checks.machine import fault
 from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
+from candidly.messages import listed, warn
+from candidly.store.lock import locked
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
 _HELD_BYTES = 2**30  # size of the datasets that are kept in memory until their runs train
@@ -41,15 +46,22 @@ class Outcome:
         Folders of the runs that were trained now, and of those that were finished before.
     failed : dict of str to str
         The reason, in one line, for each run that failed and each dataset that could not be loaded.
+    postponed : dict of str to str
+        The reason for each run that was not trained, but not because of its method: the machine lacks memory or disk
+        space, a device or file failed, or another process is training it. The next sweep tries again.
     """
 
     done: tuple[Path, ...]
     skipped: tuple[Path, ...]
     failed: dict[str, str]
+    postponed: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [f"runs: {len(self.done)} done, {len(self.skipped)} done before, {len(self.failed)} failed"]
-        return "\n".join([*lines, *(f"  {name}: {reason}" for name, reason in self.failed.items())])
+        counts = f"{len(self.done)} done, {len(self.skipped)} done before, {len(self.failed)} failed"
+        if self.postponed:
+            counts += f", {len(self.postponed)} to try again"
+        reasons = self.failed | self.postponed
+        return "\n".join([f"runs: {counts}", *(f"  {name}: {reason}" for name, reason in reasons.items())])
 
 
 def sweep(
@@ -96,26 +108,51 @@ def sweep(
     >>> len(first.done), len(again.done), len(again.skipped)
     (2, 0, 2)
     """
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs is {jobs}; it must be at least 1")
+    instance("spec", spec, Spec, "a candidly.bench.Spec")
+    jobs = None if jobs is None else integer("jobs", jobs, least=1)
+    retry_failed = flag("retry_failed", retry_failed)
     folder, device = Path(out), str(find_device(device))
     folder.mkdir(parents=True, exist_ok=True)
     shown = sys.stderr.isatty() if progress is None else progress
     try:
         runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
-        skipped = tuple(run.folder for run in runs if run.done)
-        waiting = [run for run in runs if not run.done and (retry_failed or not run.failed)]
-        failed |= {run.title: _failure(run) for run in runs if run.failed and not run.done and run not in waiting}
+        finished = [run for run in runs if run.done]
+        waiting = [run for run in runs if run not in finished and (retry_failed or not run.failed)]
+        resting = [run for run in runs if run not in waiting]
+        failed |= {run.title: _failure(run) for run in resting if run not in finished}
+        _tidy(waiting, resting)
         wished = jobs or (_STREAMS if device.startswith("cuda") and not colour else 1)
         shared = {"spec": spec, "out": folder, "root": root, "device": device, "shown": shown}
-        done, reasons = _train(waiting, shared, min(wished, max(1, len(waiting))))
-        return Outcome(done, skipped, failed | reasons)
+        done, reasons, postponed = _train(waiting, shared, min(wished, max(1, len(waiting))))
+        return Outcome(done, tuple(run.folder for run in finished), failed | reasons, postponed)
     finally:
         _release()
 
 
-def _train(waiting: list[Run], shared: dict[str, Any], jobs: int) -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Train runs, with `jobs` of them at a time; return the folders of those that are done and why others failed."""
+@dataclass(frozen=True)
+class _End:
+    """How a run ended: done if there is no reason. The next sweep tries a run again that its method did not fail."""
+
+    run: Run
+    reason: str | None = None
+    again: bool = False
+
+
+def _tidy(waiting: list[Run], resting: list[Run]) -> None:
+    """Warn of finished runs that must be trained again, and remove lock files that killed processes left."""
+    damaged = [str(run.folder) for run in waiting if marker.exists(run.folder)]
+    if damaged:
+        warn(f"files of finished runs are missing or were changed, so these are trained again: {listed(damaged)}")
+    for run in resting:
+        if (run.folder / "lock").exists():
+            with locked(run.folder / "lock", wait=False):  # which removes it, unless another process holds it
+                pass
+
+
+def _train(
+    waiting: list[Run], shared: dict[str, Any], jobs: int
+) -> tuple[tuple[Path, ...], dict[str, str], dict[str, str]]:
+    """Train runs, with `jobs` of them at a time; return the folders of those that are done, and why others are not."""
     if jobs == 1 or not shared["device"].startswith("cuda"):
         if jobs > 1:  # worker processes load their datasets themselves
             _release()
@@ -124,20 +161,26 @@ def _train(waiting: list[Run], shared: dict[str, Any], jobs: int) -> tuple[tuple
         outcomes = _in_threads(waiting, shared | {"jobs": jobs})
     done: list[Path] = []
     failed: dict[str, str] = {}
+    postponed: dict[str, str] = {}
     start, shown = time.perf_counter(), shared["shown"]
     bar = tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty()))
     with closing(outcomes), bar:  # an error or an interrupt stops the workers
-        for number, (run, reason) in enumerate(outcomes, 1):
+        for number, end in enumerate(outcomes, 1):
             bar.update()
-            if reason:
-                failed[run.title] = reason
-            else:
+            run = end.run
+            if end.reason is None:
                 done.append(run.folder)
+                result = f": {_result(run)}"
+            elif end.again:
+                postponed[run.title] = end.reason
+                result = f" was not trained, the next call tries again: {end.reason}"
+            else:
+                failed[run.title] = end.reason
+                result = f" failed: {end.reason}"
             if shown:
                 left = (time.perf_counter() - start) / number * (len(waiting) - number)
-                result = f" failed: {reason}" if reason else f": {_result(run)}"
                 tqdm.write(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
-    return tuple(done), failed
+    return tuple(done), failed, postponed
 
 
 def _resolve(
@@ -160,8 +203,11 @@ def _resolve(
             if dataset.name in names:
                 both = f"{names[dataset.name]} and {source}"
                 raise ValueError(f"{both} would both be called {dataset.name!r} in tables; rename one of the files")
-        except (ImportError, OSError, ValueError) as error:
-            failed[source] = str(error)
+        except Exception as error:
+            reason = fault(error)
+            if reason is None and not isinstance(error, ImportError | OSError | ValueError):
+                raise
+            failed[source] = reason or str(error)
         else:
             names[dataset.name] = source
             found = Run.all_of(spec, dataset, source, out)
@@ -174,22 +220,41 @@ def _resolve(
     return runs, failed, colour
 
 
-def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
-    """Yield each run when it has ended, and why it failed; if a worker dies, all unfinished runs have failed."""
+def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[_End, None, None]:
+    """Yield how each run ended; if a worker dies, no unfinished run is trained."""
     ended = set()
     parent = (platform.node(), os.getpid()) if shared["jobs"] > 1 else None
     calls = [joblib.delayed(_attempt)(run, **shared, parent=parent) for run in waiting]
     try:
-        for run, reason in joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls):
-            ended.add(run.folder)
-            yield run, reason
+        with _without_signals():
+            outcomes = joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls)
+        for end in outcomes:
+            ended.add(end.run.folder)
+            yield end
     except TerminatedWorkerError:
-        died = "not trained: a worker process died, perhaps because memory ran out; try again with fewer jobs"
-        yield from ((run, died) for run in waiting if run.folder not in ended and not run.done)
+        died = "a worker process died, perhaps because memory ran out; use fewer jobs"
+        yield from (_End(run, died, again=True) for run in waiting if run.folder not in ended and not run.done)
 
 
-def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
-    """Yield each run when it has ended, and why it failed; an interrupt stops training between two steps."""
+@contextmanager
+def _without_signals() -> Iterator[None]:
+    """Block signals, also in the processes that are started meanwhile.
+
+    Ctrl-C and a hangup reach the whole group of processes. Only this one handles them, and ends the others; they would
+    print tracebacks.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[_End, None, None]:
+    """Yield how each run ended; an interrupt stops training between two steps."""
     stop = threading.Event()
     with ThreadPoolExecutor(shared["jobs"]) as pool:
         try:
@@ -211,30 +276,27 @@ def _attempt(
     shown: bool,
     parent: tuple[str, int] | None = None,
     stop: threading.Event | None = None,
-) -> tuple[Run, str | None]:
-    """Execute a run; return it and, if it failed, the reason. The traceback is in the run folder."""
+) -> _End:
+    """Execute a run; return how it ended. If its method failed, the traceback is in the run folder."""
     if parent is not None:
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs)))
         _end_with(*parent)
-    with locked(run.folder, wait=False) as mine:
+        tqdm.set_lock(threading.RLock())  # its default has semaphores, which a killed worker leaves with a warning
+    with locked(run.folder / "lock", wait=False) as mine:
         if not mine:
-            return run, "another process is training it"
+            return _End(run, "another process is training it", again=True)
         if run.done:  # another process finished it in the meantime
-            return run, None
+            return _End(run)
         try:
             dataset = _dataset(run, out, root, device)
             execute(run, spec, dataset, device, progress=None if shown and jobs == 1 else False, stop=stop)
-        except (
-            OSError,
-            MemoryError,
-            torch.OutOfMemoryError,
-        ) as error:  # not the method's fault: the next sweep tries again
-            crowded = jobs > 1 and not isinstance(error, OSError)
-            return run, one_line(error) + ("; try again with fewer jobs" if crowded else "")
         except (Exception, SystemExit) as error:  # an error in one method must not stop the other runs
+            reason = fault(error) or (one_line(error) if isinstance(error, OSError) else None)
+            if reason is not None:
+                return _End(run, reason, again=True)
             fail(run, error)
-            return run, _failure(run)
-    return run, None
+            return _End(run, _failure(run))
+    return _End(run)
 
 
 _held: dict[str, Dataset] = {}  # datasets in the memory of this process, by the hash of their content

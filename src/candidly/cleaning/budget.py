@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from candidly import conformal
+from candidly.checks.arguments import real
 
 # All constants were chosen on synthetic candidate sets (docs/evidence/trust.md).
 
@@ -157,6 +158,7 @@ class Budget:
 
     def keep(self, log_p: Tensor, S: Tensor, alpha: float) -> Tensor:
         """Return the candidates that are kept at level `alpha`; no row is emptied."""
+        alpha = real("alpha", alpha, least=0, most=1)
         return next(self.keep_each(self.probabilities(log_p, S), S, [alpha]))
 
     def keep_each(self, q: Tensor, S: Tensor, alphas: Sequence[float]) -> Iterator[Tensor]:

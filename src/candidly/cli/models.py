@@ -1,7 +1,7 @@
 """Commands that use a model: predict, evaluate, report."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from candidly.cli.options import (
     Candidate,
@@ -9,7 +9,6 @@ from candidly.cli.options import (
     Columns,
     File,
     Fraction,
-    Inline,
     ModelArgument,
     OutputOptions,
     RequiredColumn,
@@ -31,13 +30,13 @@ def predict(
     *,
     out: str,
     alpha: Fraction = None,
-    sets: Annotated[SetOptions, Inline],
+    sets: SetOptions,
     max_risk: Fraction = None,
     id: Column = None,
     drop: Columns = None,
     separator: str = "|",
     delimiter: Text = None,
-    output: Annotated[OutputOptions, Inline],
+    output: OutputOptions,
 ) -> None:
     """Predict the classes of new rows with a model.
 
@@ -57,17 +56,18 @@ def predict(
     import numpy as np
     import pyarrow as pa
 
+    from candidly.checks.arguments import fraction
     from candidly.cli.checks import check_id, check_table
     from candidly.cli.output import describe_predictions
     from candidly.cli.reading import naming, read_new_rows
-    from candidly.conformal.calibration import Rule, check_share
+    from candidly.conformal.calibration import Rule
     from candidly.tables import files, labelled
     from candidly.tables.class_columns import set_column
 
     with output.hide_warnings():
         for name, value in (("alpha", alpha), ("max_risk", max_risk)):
             if value is not None:
-                check_share(name, value)
+                fraction(name, value)
         rule = Rule(**sets.given(alpha))
         check_table(out, [table], output)
         classifier = _load(model, output)
@@ -104,7 +104,7 @@ def evaluate(
     candidate: Candidate = None,
     drop: Columns = None,
     delimiter: Text = None,
-    output: Annotated[OutputOptions, Inline],
+    output: OutputOptions,
 ) -> None:
     """Compare a model with true labels: accuracy, prediction sets, and errors by confidence.
 
@@ -144,7 +144,7 @@ def evaluate(
     output.show(*describe_evaluation(result, plot))
 
 
-def report(model: ModelArgument, *, out: Path, output: Annotated[OutputOptions, Inline]) -> None:
+def report(model: ModelArgument, *, out: Path, output: OutputOptions) -> None:
     """Write the HTML report of a model again.
 
     Args:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from candidly import metrics
 from candidly.conformal.calibration import KINDS, SCORES, Candidate, Rule, read_levels
+from candidly.engine.device import cpu_by_default
 from candidly.estimator import targets
 from candidly.estimator.classifier import PartialLabelClassifier
 from candidly.store.figures import write_figure
@@ -102,6 +103,7 @@ class Evaluation:
         return "\n".join(lines)
 
 
+@cpu_by_default()
 def evaluate(
     estimator: PartialLabelClassifier,
     X: Any,
@@ -145,7 +147,7 @@ def evaluate(
     top, best = torch.from_numpy(p[known]).max(-1)
     wrong = (best != true).double()
     _, coverage, risk = metrics.risk_coverage(top, wrong)
-    points = torch.linspace(0, len(true) - 1, min(len(true), _MOST_POINTS)).round().long()
+    points = torch.linspace(0, len(true) - 1, min(len(true), _MOST_POINTS), dtype=torch.float32).round().long()
     grid = torch.tensor(levels, dtype=torch.float64)
     curves = [metrics.coverage_curve(torch.from_numpy(one[known]), true, grid) for one in p_values]
     return Evaluation(

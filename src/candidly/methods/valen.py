@@ -30,7 +30,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, masked_softmax, soft_ce
+from candidly.engine.memory import require_tensor
 from candidly.engine.nets import sampling
 from candidly.engine.nets.neighbours import nearest
 
@@ -79,12 +81,21 @@ class Valen(OneNetwork):
     c: float = 1.0
     c_x: float = 1.0
 
+    def __post_init__(self) -> None:
+        weight = {"least": 0}
+        arguments.settings(
+            self,
+            warmup={"least": 1},  # the graph needs trained features
+            k={"least": 1},
+            beta=weight,
+            gamma=weight,
+            theta=weight,
+            c={"least": 0, "most": 1},
+            c_x=weight,
+        )
+
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build f, g and the decoder."""
-        if self.warmup < 1:
-            raise ValueError(
-                f"warmup is {self.warmup}; it must be at least 1, because the graph needs trained features"
-            )
         self.problem = problem
         self.net = build_net(features=True)
         self.encoder = copy.deepcopy(self.net)
@@ -92,6 +103,7 @@ class Valen(OneNetwork):
         self.o = problem.initial_weights  # (R, N, C)
         self.d = problem.initial_weights  # (R, N, C)
         shape = (problem.runs, len(problem.X), self.k)
+        require_tensor(shape, torch.int64, problem.X.device)
         self.graph = torch.full(shape, -1, device=self.o.device)  # (R, N, k): neighbours, -1 before there are any
         terms = [self.c_x, SET_WEIGHT, 1.0, self.beta, self.gamma, self.theta]
         self.factors = self.o.new_tensor([terms] * problem.runs)  # (R, 6): weights of the terms in (5)

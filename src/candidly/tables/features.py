@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.checks.arguments import integer
 from candidly.messages import listed, visible, warn
 from candidly.store.validation import count, distinct, list_of, optional, record, require, text
 from candidly.tables import column_encoders
@@ -73,20 +74,26 @@ class Features:
         max_categories : int
             Number of categories of a column that get separate columns: the most frequent. The rest share one.
         """
-        if isinstance(max_categories, bool) or not isinstance(max_categories, int | np.integer) or max_categories < 1:
-            raise ValueError(f"max_categories is {max_categories!r}; pass an integer of at least 1")
+        max_categories = integer("max_categories", max_categories, least=1)
         table = read(X)
         if isinstance(table, np.ndarray):  # images; anything else is a Table now
             return cls((), None, len(table), table.shape[1:])
         table.check_size(table.shape[1])
         columns: list[Number | Category] = []
+        extremes: list[str] = []
         for j, whole in table.blocks():
             block = whole if rows is None else whole.take(rows)
             if isinstance(block, Numbers):
-                columns += column_encoders.fit_numbers(block.values, block.kind)
+                fitted = column_encoders.fit_numbers(block.values, block.kind)
+                columns += fitted
+                for k, row in column_encoders.find_extremes(block.values, fitted):
+                    place = f"row {row if rows is None else rows[row]} of {table.label(j + k)}"
+                    extremes.append(f"{block.values[k, row]:g} in {place}")
             else:
-                columns.append(column_encoders.fit_texts(block, table.label(j), int(max_categories)))
+                columns.append(column_encoders.fit_texts(block, table.label(j), max_categories))
         features = cls(tuple(columns), table.names, table.shape[0] if rows is None else len(rows))
+        if extremes:
+            _report_extremes(extremes, len(columns))
         if features.width > MOST_COLUMNS:
             raise ValueError(f"X has {features.width} columns when encoded; the limit is {MOST_COLUMNS}, select some")
         return features
@@ -107,13 +114,15 @@ class Features:
         names = self.names_ or [f"x{j}" for j in range(len(self.columns))]
         return [name + suffix for name, column in zip(names, self.columns, strict=True) for suffix in column.suffixes]
 
-    def transform(self, X: Any) -> NDArray[Any]:
+    def transform(self, X: Any, *, quiet: bool = False) -> NDArray[Any]:
         """Encode rows.
 
         Parameters
         ----------
         X : as in `fit`
             Columns of a table are matched by name; their order does not matter.
+        quiet : bool
+            Whether to leave out the warnings below.
 
         Returns
         -------
@@ -136,7 +145,8 @@ class Features:
         categories = {j for j, column in enumerate(self.columns) if isinstance(column, Category)}
         for first, block in table.blocks(categories):
             encoder.encode(first, block)
-        encoder.warn_of_unseen()
+        if not quiet:
+            encoder.warn_of_unseen()
         return encoder.encoded
 
     def describe(self) -> list[str]:
@@ -243,6 +253,17 @@ def _compare_names(fitted: Sequence[str], found: Sequence[str]) -> None:
         wrong.append(f"has the columns {listed(map(repr, extra))}, which fit did not see")
     if wrong:
         raise ValueError(f"X {' and '.join(wrong)}; pass the columns that were fitted")
+
+
+def _report_extremes(extremes: Sequence[str], columns: int) -> None:
+    """Warn of values that make the others of their column equal; raise ValueError if all columns have such values."""
+    message = (
+        f"X has values that are so far from the others of their column that these become equal: {listed(extremes)}; "
+        "correct or remove them"
+    )
+    if len(extremes) == columns:
+        raise ValueError(message)
+    warn(message)
 
 
 class _Encoder:
