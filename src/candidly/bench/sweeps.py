@@ -27,7 +27,7 @@ from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
 from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
-from candidly.messages import listed, warn
+from candidly.messages import listed, visible, warn
 from candidly.store.lock import locked
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
@@ -152,7 +152,7 @@ def _train(waiting: list[Run], shared: dict[str, Any], jobs: int) -> tuple[tuple
             if shown:
                 left = (time.perf_counter() - start) / number * (len(waiting) - number)
                 result = f" failed: {reason}" if reason else f": {_result(run)}"
-                tqdm.write(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
+                _say(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
     return tuple(done), failed
 
 
@@ -170,7 +170,7 @@ def _resolve(
     failed: dict[str, str] = {}
     for source in spec.datasets:
         if shown:
-            tqdm.write(f"loading {source}")
+            _say(f"loading {source}")
         try:
             dataset = sets.load(source, out / "candidates", root, download, device)
             if dataset.name in names:
@@ -325,6 +325,11 @@ def _end_with(node: str, pid: int) -> None:
     if os.name == "posix" and node == platform.node() and (node, pid) not in _parents:
         _parents.add((node, pid))
         threading.Thread(target=watch, daemon=True).start()
+
+
+def _say(text: str) -> None:
+    """Print a line above the progress bar; names from files cannot control the terminal."""
+    tqdm.write(visible(text))
 
 
 def _failure(run: Run) -> str:
