@@ -24,7 +24,7 @@ def run(*arguments, shell="", **environment):
     return subprocess.run(command, capture_output=True, env=known, check=False, timeout=60)
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1", "utf-8:strict", "cp1252:strict", "ascii:strict"])
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1:strict", "ascii:strict"])
 def test_every_encoding_will_do(encoding):
     done = run("datasets", PYTHONIOENCODING=encoding)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -61,7 +61,7 @@ def test_signs_have_plain_forms_and_other_characters_become_escapes(monkeypatch)
         ("| true", 0, b""),
     ],
 )
-@pytest.mark.parametrize("command", ["--help", "fit --help", "methods"])
+@pytest.mark.parametrize("command", ["--help", "fit --help"])
 def test_streams_that_cannot_be_used(command, shell, status, text):
     if not Path("/dev/full").exists() and "full" in shell:
         pytest.skip("the system has no /dev/full")
