@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from candidly.bench import Spec, sweep, sweeps
+from candidly.bench import Spec, read, sweep, sweeps
 from candidly.bench import datasets as sets
 from candidly.bench import run as runs
 from candidly.bench.run import Run
@@ -179,6 +179,26 @@ def test_a_run_without_its_mark_is_done_again(tmp_path, table):
     assert sweep(spec, tmp_path, device="cpu").done == (folder,)
     assert (folder / "predictions.parquet").read_bytes() == content
     assert not list(folder.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["done", "predictions.parquet", "summary.json"])
+def test_a_changed_run_is_noticed_and_done_again(name, tmp_path, table):
+    spec = spec_of(table, methods=("proden",), seeds=(0,))
+    (folder,) = sweep(spec, tmp_path, device="cpu").done
+    path, scores = folder / name, read(tmp_path).cells
+    predictions = (folder / "predictions.parquet").read_bytes()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"0", b"1"))
+    if name != "predictions.parquet":  # which a table does not read
+        with pytest.raises(ValueError, match=r"summary.json or .*done is damaged or was changed: the checksums differ"):
+            read(tmp_path)
+    with pytest.warns(UserWarning, match="missing or were changed, so these are trained again: .*flowers-proden"):
+        assert sweep(spec, tmp_path, device="cpu").done == (folder,)
+    assert (folder / "predictions.parquet").read_bytes() == predictions
+    assert read(tmp_path).cells == scores
+    (folder / "lock").touch()  # of a process that was killed at the very end
+    assert sweep(spec, tmp_path, device="cpu").skipped == (folder,)
+    assert sorted(path.name for path in folder.iterdir()) == ["done", "predictions.parquet", "summary.json"]
 
 
 def test_a_failed_run_keeps_its_traceback_and_stops_nothing(tmp_path, table):

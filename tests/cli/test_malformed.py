@@ -390,7 +390,7 @@ COMMANDS = {
     "fit": fit("rows.csv", "--report", "page.html"),
     "clean": clean("rows.csv", "--report", "page.html"),
     "clean in Parquet": clean(out="new.parquet"),
-    "audit": audit("many.csv", "--report", "page.html"),
+    "audit": audit("many.csv", "--report", "page.html", "--force-cleaning"),
     "predict": predict("rows.csv", "--alpha", "0.5"),
     "report": ["report", "model", "--out", "new.html"],
     "fit again": fit(out="model"),

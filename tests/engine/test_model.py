@@ -299,6 +299,47 @@ def test_the_librarys_supervised_method_loads(tmp_path):
     assert_same(model, Model.load(tmp_path))
 
 
+def bent(activation):
+    """Return a custom network; those with another activation have the same tensors."""
+
+    class Bent(nn.Linear):
+        def forward(self, x):
+            return activation(super().forward(x))
+
+    return lambda: Bent(D, C)
+
+
+@pytest.mark.parametrize(
+    ("net", "other"),
+    [
+        (bent(torch.tanh), bent(torch.sigmoid)),
+        (lambda: nn.Sequential(nn.Linear(D, C), nn.Tanh()), lambda: nn.Sequential(nn.Linear(D, C), nn.ReLU())),
+    ],
+)
+def test_another_custom_network_of_the_same_shape_is_said(net, other, tmp_path):
+    train(net=net).save(tmp_path)
+    Model.load(tmp_path, net=net)
+    with pytest.warns(
+        UserWarning, match="the code or settings of net differ from those that the model was trained with"
+    ) as seen:
+        Model.load(tmp_path, net=other)
+    assert len(seen) == 1
+
+
+def test_another_custom_method_is_said(tmp_path):
+    train(Own()).save(tmp_path)
+    Model.load(tmp_path, method=Own())
+
+    @dataclasses.dataclass
+    class Other(Own):
+        def predict(self, x):
+            return super().predict(x).flip(-1)
+
+    for other in (Other(), Own(temperature=3.0)):
+        with pytest.warns(UserWarning, match="the code or settings of method differ from those that the model was"):
+            Model.load(tmp_path, method=other)
+
+
 def test_loading_draws_no_global_randomness(tmp_path):
     train(net=small).save(tmp_path)
     before = torch.get_rng_state()

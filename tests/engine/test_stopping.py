@@ -257,9 +257,12 @@ def test_checkpoints_hold_no_watch_without_patience(tmp_path):
     train(checkpoint=tmp_path / "plain", held_out=None)
     assert states.read(tmp_path / "plain")[1]["config"].keys() == {
         "method",
+        "method's code",
         "cleaner",
+        "cleaner's code",
         "recipe",
         "net",
+        "net's code",
         "problem",
         "device",
     }

@@ -780,6 +780,29 @@ def test_divergence_is_an_error():
         cheap(lr=1e30, max_epochs=3).fit(X, S)
 
 
+def test_a_finite_divergence_removes_nothing():
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    noise = rng.normal(size=(300, 4))
+    sets = (rng.random((300, 3)) < 0.5) | np.eye(3, dtype=bool)[y]
+    with pytest.warns(UserWarning, match="no candidate was removed: the networks predict held-out rows no better"):
+        kept = cheap().fit(noise, sets).candidates_
+    np.testing.assert_array_equal(kept.matrix, sets)
+    forced = cheap(force_cleaning=True).fit(noise, sets).candidates_
+    assert forced.mean_size < kept.mean_size
+
+
+def test_sets_without_true_labels_are_left_alone():
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 4
+    clear = np.eye(4)[y] * 9 + rng.normal(size=(600, 4))
+    wrong = np.where(rng.random(600) < 0.4, rng.integers(4, size=600), y)
+    sets = (rng.random((600, 4)) < 0.3) | np.eye(4, dtype=bool)[wrong]
+    with pytest.warns(UserWarning, match="no candidate was removed: the true label seems to be missing"):
+        kept = cheap(max_epochs=50).fit(clear, sets).candidates_
+    np.testing.assert_array_equal(kept.matrix, sets)
+
+
 def test_weights_and_categories_meet():
     table = pd.DataFrame({"a": X[:, 0], "b": ["x", "y", None] * 20})
     weight = [0] + [1] * 58 + [2]

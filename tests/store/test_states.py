@@ -366,6 +366,30 @@ def test_one_state_has_one_writer(tmp_path):
     assert len(names(tmp_path)) == 2
 
 
+def test_what_a_killed_writer_left_is_removed_without_writing(tmp_path):
+    states.tidy(tmp_path / "none")
+    assert names(tmp_path) == []
+    states.write_folder(tmp_path, *OLD, stem="state", more={"notes.txt": b"old"})
+    before = listing(tmp_path)
+    leftovers = ("state.lock", "state-0123456789abcdef.tmp", "state-0123456789abcdef.safetensors")
+    for name in leftovers:
+        (tmp_path / name).write_bytes(b"left")
+    (tmp_path / "other.txt").write_bytes(b"kept")
+    states.tidy(tmp_path)
+    assert listing(tmp_path) == before | {"other.txt": b"kept"}
+
+
+def test_a_folder_is_checked_before_the_work(tmp_path):
+    assert not states.check_folder(tmp_path / "new")
+    assert not states.check_folder(tmp_path)
+    states.write_folder(tmp_path, *OLD)
+    (tmp_path / "model.lock").touch()
+    assert states.check_folder(tmp_path)
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ValueError, match=r"holds 'thesis\.tex', which is not part of a saved model"):
+        states.check_folder(tmp_path)
+
+
 def write_0_1(folder, pair, more):
     """Save as version 0.1 did."""
     folder.mkdir(exist_ok=True)

@@ -26,6 +26,7 @@ from candidly.data import corrupt
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import default, scaling
 from candidly.engine.description import describe
+from candidly.store import states
 from candidly.store.lock import locked
 
 SEED = 0  # for all candidate sets: they belong to the dataset, not to a run
@@ -121,6 +122,7 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
         if not (folder / "candidates.json").is_file():
             Candidates(_make(part, step, numbers, device), dataset.classes).save(folder, facts)
     try:
+        states.tidy(folder, stem="candidates")
         S = Candidates.load(folder).matrix
     except ValueError as error:
         raise ValueError(f"{error}; or remove {folder} to generate the sets again") from error

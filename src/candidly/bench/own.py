@@ -1,7 +1,6 @@
 """Custom methods and cleaners: loading them from files, and hashing their code."""
 
 import hashlib
-import inspect
 import sys
 import traceback
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from types import ModuleType
 from candidly import store
 from candidly.checks import arguments
 from candidly.cleaning import Cleaner
+from candidly.engine.description import source_hash
 from candidly.messages import did_you_mean
 from candidly.methods import Method
 
@@ -76,10 +76,7 @@ def code_of(part: Method | Cleaner | None) -> str | None:
         return None
     if type(part).__module__ in _LOADED:
         return type(part).__module__.rpartition("_")[2]
-    try:
-        return _hash(inspect.getsource(type(part)).encode())
-    except (OSError, TypeError):  # a class that was defined in an interactive session has no file
-        return None
+    return source_hash(type(part))
 
 
 def _load(path: str) -> ModuleType:

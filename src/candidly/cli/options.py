@@ -108,6 +108,7 @@ class TrainingOptions:
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
         epochs: Passes over the training rows (default: 50; 25 for 2000 or more rows).
         alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
+        force_cleaning: Remove candidates even if the networks are no better than chance or true labels seem missing.
         seed: Random seed for folds, initialisation and the order of rows.
         device: Where to train: auto, cpu or cuda.
     """
@@ -118,6 +119,7 @@ class TrainingOptions:
     folds: Number = None
     epochs: Number = None
     alpha: Fraction = None
+    force_cleaning: bool = False
     seed: int = 0
     device: str = "auto"
 

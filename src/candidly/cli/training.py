@@ -169,6 +169,7 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
         training.method,
         None if training.cleaner == "none" else training.cleaner,
         **{name: value for name, value in given.items() if value is not None},
+        force_cleaning=training.force_cleaning,
         device=training.device,
         random_state=training.seed,
         verbose=int(output.progress),

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from candidly.engine.batches import block_size, predict_block
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
-from candidly.engine.description import describe
+from candidly.engine.description import describe, method_code, networks_code
 from candidly.engine.device import cpu_by_default, find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
 from candidly.engine.problem import Problem, as_tensor, check_finite, round_to
-from candidly.engine.recipe import Recipe
+from candidly.engine.recipe import Recipe, smaller_rate
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
+from candidly.messages import warn
 from candidly.store import states
 
 _ROWS = 64  # rows to predict at a time on the CPU; few, so that a single row is fast
@@ -84,7 +85,14 @@ class Model:
         size = _ROWS if like.device.type == "cpu" else min(64 * _ROWS, block_size(self.problem))
         for start in range(0, len(rows), size):
             block = slice(start, min(start + size, len(rows)))
-            yield block, predict_block(self.problem, self.method, rows[block], size).cpu()
+            p = predict_block(self.problem, self.method, rows[block], size).cpu()
+            if not p.isfinite().all():
+                run, row, _ = (~p.isfinite()).nonzero()[0].tolist()
+                raise ValueError(
+                    f"training diverged: the probabilities of row {start + row} in run {run} (seed "
+                    f"{self.problem.seeds[run]}) are not finite; {smaller_rate(self.recipe)}"
+                )
+            yield block, p
 
     def to(self, device: str | torch.device) -> "Model":
         """Return the same model with its networks on another device, where it will predict."""
@@ -134,6 +142,7 @@ class Model:
             "shape": list(self.problem.X.shape[1:]),
             "dtype": str(self.problem.X.dtype).removeprefix("torch."),
             "standardised": self.problem.standardised,
+            "code": {"net": networks_code(self.method), "method": method_code(self.method)},
         }
         return tensors, facts
 
@@ -195,6 +204,13 @@ class Model:
                 one.to_empty(device="cpu")
         advice = "the saved network differs; pass the net that the model was trained with"
         copy_tensors(saved, network_tensors(trained), advice)
+        code = {"net": networks_code(trained) if net else None, "method": method_code(trained) if method else None}
+        for name, found in code.items():
+            if "code" in facts and found not in (None, facts["code"][name]):
+                warn(
+                    f"the code or settings of {name} differ from those that the model was trained with, so predictions "
+                    f"may differ; pass the same {name}"
+                )
         for name in trained.state() if method is None else ():
             delattr(trained, name)
         history = {key[8:]: value.cpu().numpy() for key, value in tensors.items() if key.startswith("history.")}

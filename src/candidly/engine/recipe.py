@@ -75,3 +75,8 @@ def find_recipe(recipe: Recipe | str) -> Recipe:
     if isinstance(recipe, str) and recipe not in RECIPES:
         raise ValueError(f"unknown recipe {recipe!r}; use one of {', '.join(RECIPES)} or a Recipe")
     return RECIPES[recipe] if isinstance(recipe, str) else recipe
+
+
+def smaller_rate(recipe: Recipe) -> str:
+    """Return what to do about a training that diverged."""
+    return f"use a smaller learning rate (it was {recipe.max_lr:g}), and check the features for extreme values"

@@ -113,8 +113,6 @@ def out_of_fold(model: Model, X: NDArray[Any], plan: Plan, progress: bool) -> Te
     p = torch.empty(len(X), model.problem.num_classes, dtype=torch.float32)
     for rows, some in probabilities(model, X, plan.folds, progress):
         p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
-    if not p.isfinite().all():
-        raise ValueError("training diverged: probabilities are not finite; use a smaller lr")
     return p
 
 

@@ -34,7 +34,7 @@ from candidly.store.files import MOST_JSON, checksum, parse_json, read_json, rea
 from candidly.store.lock import locked
 from candidly.store.validation import instance, list_of, mapping, record, require, text
 
-__all__ = ["check_folder", "read", "read_more", "write", "write_folder"]
+__all__ = ["check_folder", "read", "read_more", "tidy", "write", "write_folder"]
 
 FORMAT = 2
 _FORMAT_0_1 = 1
@@ -203,7 +203,7 @@ def read(
         raise ValueError(
             f"{path} is not a safetensors file that torch can read ({reason}); save the state again"
         ) from None
-    return {key: tensor.to(device) for key, tensor in tensors.items()}, facts
+    return {name: tensors[name].to(device) for name in sorted(tensors)}, facts  # safetensors has no order
 
 
 def read_more(folder: str | os.PathLike[str], name: str, *, stem: str = "model") -> bytes:
@@ -219,6 +219,16 @@ def read_more(folder: str | os.PathLike[str], name: str, *, stem: str = "model")
         If the index or the file is damaged or was changed.
     """
     return _read_named(folder, stem, lambda index: index.more[name])[1]
+
+
+def tidy(folder: str | os.PathLike[str], *, stem: str = "state") -> None:
+    """Remove what a killed writer left, for a state that is not written again; do nothing if there is no state."""
+    path = Path(os.path.realpath(folder)) / f"{stem}.json"
+    if path.is_file():
+        with locked(path.with_name(f"{stem}.lock"), wait=True):
+            index = _decode(read_limited(path, MOST_JSON), path)
+            keep = {index.tensors.name, *(file.name for file in index.more.values())}
+            _remove_others(path.parent, stem, keep, ())
 
 
 def _replace_state(
@@ -239,11 +249,7 @@ def _replace_state(
     try:
         with locked(folder / f"{stem}.lock", wait=True):
             _put(folder, {files[name].name: content for name, content in contents.items()}, f"{stem}.json", index)
-            keep = {file.name for file in files.values()}
-            for path in folder.iterdir():
-                if path.name not in keep and (path.name in plain or _is_of_state(path.name, stem)) and path.is_file():
-                    with suppress(PermissionError):  # Windows keeps files that are being read; the next writer tries
-                        path.unlink()
+            _remove_others(folder, stem, {file.name for file in files.values()}, plain)
     except BaseException:
         with suppress(OSError):  # the folder was not created, or another process uses it now
             for parent in missing:
@@ -251,6 +257,14 @@ def _replace_state(
         raise
     for parent in missing:
         sync_folder(parent.parent)
+
+
+def _remove_others(folder: Path, stem: str, keep: Collection[str], plain: Collection[str]) -> None:
+    """Remove the files of older states, and those with plain names that version 0.1 wrote."""
+    for path in folder.iterdir():
+        if path.name not in keep and (path.name in plain or _is_of_state(path.name, stem)) and path.is_file():
+            with suppress(PermissionError):  # Windows keeps files that are being read; the next writer tries again
+                path.unlink()
 
 
 def _put(folder: Path, contents: Mapping[str, bytes], index_name: str, index: bytes) -> None:
