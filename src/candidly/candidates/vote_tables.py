@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.candidates import encode
-from candidly.candidates.frames import as_frame
+from candidly.candidates.frames import as_frame, decoded, far_date
+from candidly.candidates.labels import check_spelling, sorted_names
 from candidly.candidates.values import as_integers, is_missing, plain
 from candidly.messages import did_you_mean, listed_names
 
@@ -119,7 +119,10 @@ def tidy(found: VoteTable, fixed: tuple[Hashable, ...] | None) -> VoteTable:
         raise ValueError("the table has no votes, all labels are missing; check which columns hold them")
     names = as_integers(found.classes)
     notes = list(found.notes)
-    classes = encode([set(names)]).classes if fixed is None else fixed
+    classes = fixed
+    if classes is None:
+        classes = sorted_names([names])
+        check_spelling(classes, advice="pass them as several votes")
     position = _codes(classes)
     label = np.array([position[name] for name in names])[found.label]
     voted = np.bincount(found.task, minlength=len(found.tasks)) > 0
@@ -223,7 +226,7 @@ class _Reader:
         if not self.names:
             raise ValueError("the table is empty; pass at least one vote")
         for argument, name in wanted:
-            if name not in self.names:
+            if not isinstance(name, Hashable) or name not in self.names:
                 hint = did_you_mean(name, self.names)
                 raise ValueError(
                     f"the table has no column {name!r}{hint}; name it with {argument}=, out of "
@@ -236,7 +239,7 @@ class _Reader:
         single = getattr(column, "ndim", 1) == 0 or isinstance(column, (str, bytes, Mapping))
         if single or not isinstance(column, Iterable):
             raise ValueError(f"column {name!r} is a {type(column).__name__}; pass a list with one value per row")
-        values = _listed(column)
+        values = _listed(column, name)
         if not values:
             raise ValueError("the table has no rows; pass at least one vote")
         if self.rows not in (0, len(values)):
@@ -258,21 +261,24 @@ def _open_frame(table: Any) -> tuple[list[Any], Callable[[Any], Any]]:
     )
 
 
-def _listed(column: Any) -> list[Any]:
+def _listed(column: Any, name: Hashable) -> list[Any]:
     import narwhals.stable.v2 as nw
 
     series = nw.from_native(column, series_only=True, pass_through=True)
     if isinstance(series, nw.Series):
-        if series.dtype == nw.Categorical and series.implementation.is_pyarrow():
+        if far_date(series):
+            raise ValueError(f"column {name!r} has dates outside of the years 1 to 9999; pass them as text")
+        if series.implementation.is_pyarrow():
             # Listing a million dictionary-encoded values takes Arrow seconds; plain values are fast.
-            column = series.to_native().cast(series.to_native().type.value_type).to_pylist()
-        else:
-            # Not as an array of integers: a missing value would turn them into floats.
-            column = series.to_numpy() if series.dtype.is_float() else series.to_list()
+            series = nw.from_native(decoded(series.to_native()), series_only=True)
+        # Not as an array of integers: a missing value would turn them into floats.
+        column = series.to_numpy() if series.dtype.is_float() else series.to_list()
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":
         # Each NaN would be a distinct value.
         missing = np.isnan(column)
         column = column.astype(object)
         column[missing] = None
+    if isinstance(column, np.ndarray) and column.dtype.kind in "Mm":
+        return list(column)  # as Python values, those in nanoseconds would be integers
     values: list[Any] = column.tolist() if hasattr(column, "tolist") else list(column)
     return values
