@@ -10,7 +10,7 @@ from typing import Any
 
 # Spreadsheets run a cell as a formula if it starts with one of these signs, also full-width and small ones, possibly
 # after blanks or characters without width. A program that splits columns elsewhere starts cells at other delimiters.
-# The patterns without a leading underscore mean the same to Python and to Arrow: blanks are listed, because "\s" differs
+# Patterns without a leading underscore mean the same to Python and to Arrow: blanks are listed, because "\s" differs
 # between the two.
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b"
 _BLANKS = "\f\r \u00a0\u00ad\u1680\u2000-\u200f\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
@@ -47,7 +47,7 @@ def neutralise(text: str) -> str:
     r"""Make text safe in a cell of a CSV file: no control characters, and nothing that a spreadsheet runs as a formula.
 
     Control characters other than newlines and tabs are escaped. Text that looks like a formula gets an apostrophe in
-    front, and so does text that starts with apostrophes before a formula: `restore` takes one apostrophe away from both.
+    front, and so does text that starts with apostrophes before a formula: `restore` takes one away from both.
     The same is done behind every delimiter in the text, because programs differ in the delimiter that they expect.
     `candidly.tables.delimited` applies the same rule to Arrow columns.
 

@@ -182,7 +182,8 @@ def test_classes_fix_names_and_order():
 def test_hostile_names_are_kept_as_they_are(make):
     names = ["a|b", " a", "a ", "A", "nan", "None", "<NA>", "1", "01", "a\nb", "[x]", "é", "e\u0301", "🦉", "'", "\x00"]
     table = {"task": list(range(len(names))), "worker": names[::-1], "label": names}
-    votes = from_annotations(make(table))
+    with pytest.warns(UserWarning, match="differ only by case|for a missing value"):
+        votes = from_annotations(make(table))
     assert [row[0] for row in votes.candidates.decode()] == names
     assert votes.candidates.classes == tuple(sorted(names))
     assert votes.workers == tuple(names[::-1])

@@ -553,7 +553,8 @@ def test_scores_agree_with_the_metrics(fitted):
 
 
 def test_a_class_that_fit_did_not_see_is_never_right(fitted):
-    assert fitted.score(X[:2], ["wasp", "wasp"]) == 0
+    with pytest.warns(UserWarning, match="no candidate in y is one of the classes: y holds 'wasp'"):
+        assert fitted.score(X[:2], ["wasp", "wasp"]) == 0
     assert fitted.score(X, [*np.array(NAMES)[Y[:-1]], "wasp"]) <= 59 / 60
     with pytest.raises(ValueError, match="there are 3 classes; pass one column per class"):
         fitted.score(X, np.ones((60, 4), dtype=bool))

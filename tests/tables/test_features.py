@@ -386,7 +386,7 @@ def test_arrow_types_that_no_other_table_has():
     X = pa.table({"none": pa.nulls(2), "day": pa.array([0, 86_400_000], pa.date64()), "bytes": [b"x", b"\xff"]})
     assert Features.fit(X).encoded_names == ["none", "none missing", "day", "bytes=\\xff", "bytes=x"]
     assert encoded(X).tolist() == [[0, 1, -1, 0, 1], [0, 1, 1, 1, 0]]
-    raises("X has a dict in row 0, column 'a'", lambda: Features.fit(pa.table({"a": [{"b": 1}]})), TypeError)
+    raises("column 'a' of X has type Struct", lambda: Features.fit(pa.table({"a": [{"b": 1}]})), TypeError)
 
 
 def test_categorical_dtypes_stay_categories():
@@ -516,8 +516,8 @@ def test_images_pass(make):
         (["a", "b"], "Expected 2D array, got 1D array instead. Reshape your data"),
         (pd.Series([1.0]), "Expected 2D array, got 1D array instead. Reshape your data"),
         (3.0, "Expected 2D array, got scalar array instead"),
-        (None, "Expected 2D array, got scalar array instead"),
-        ({"a": [1]}, "Expected 2D array, got scalar array instead"),
+        (None, "X is a NoneType; pass an array, a list of rows or a data frame"),
+        ({"a": [1]}, "X is a dict; pass an array, a list of rows or a data frame"),
         (np.zeros((2, 2, 2)), "Found array with dim 3, while dim <= 2 is required"),
         (np.zeros((0, 3)), "Found array with 0 sample(s) (shape=(0, 3)) while a minimum of 1 is required."),
         (np.zeros((12, 0)), "Found array with 0 feature(s) (shape=(12, 0)) while a minimum of 1 is required."),

@@ -1,4 +1,4 @@
-"""Data frames and columns of pandas, polars and Arrow, without importing these libraries."""
+"""Data frames of pandas, polars and Arrow, without importing these libraries."""
 
 from typing import Any
 
@@ -16,21 +16,6 @@ def as_frame(table: Any, name: str = "X") -> Any:
     if isinstance(frame, nw.LazyFrame):
         raise ValueError(f"{name} is a lazy {type(table).__name__}; compute it first, with its collect()")
     return frame if isinstance(frame, nw.DataFrame) else None
-
-
-def decoded(column: Any) -> Any:
-    """Return an Arrow column without dictionary and run-end encoding, in a layout that every Arrow function accepts."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return decoded(column.cast(kind.value_type))
-    if pa.types.is_run_end_encoded(kind):
-        return decoded(pa.compute.run_end_decode(column))
-    if str(kind).startswith(("list_view", "large_list_view")):
-        return column.cast(pa.large_list(kind.value_type))
-    views = {"string_view": pa.large_string, "binary_view": pa.large_binary}
-    return column.cast(views[str(kind)]()) if str(kind) in views else column
 
 
 def far_date(column: Any) -> bool:

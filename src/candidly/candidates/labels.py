@@ -16,7 +16,9 @@ from candidly.messages import listed, warn
 LIST_TEXT = r"\s*(\[[^\[\]]*\]|\{[^{}]*\})\s*"
 """Pattern of a text that looks like a list of names."""
 
-_SEPARATORS = "|;"  # names that hold one of these are probably several names
+SEPARATORS = "|;"
+"""Names that contain one of these are probably several names."""
+
 _RARE_SEPARATORS = ",/"  # names that hold one of these may be
 
 Rows = list[list[Hashable]]
@@ -101,7 +103,7 @@ def _parse(y: Any) -> NDArray[Any] | list[Any]:
             raise ValueError(f"y has dtype {array.dtype}; pass class names, or a matrix of booleans")
         numbers = array.dtype.kind in "biuf" or (array.dtype == object and all(_is_number(v) for v in array.flat))
         return array if numbers and array.ndim > 1 else list(array)
-    if isinstance(y, (str, bytes, Mapping)) or not isinstance(y, Iterable):
+    if isinstance(y, (str, bytes, Mapping, Set)) or not isinstance(y, Iterable):
         raise ValueError(f"y is a {type(y).__name__}; pass a matrix or one entry per row")
     rows = list(y)
     if _is_grid(rows):
@@ -209,7 +211,11 @@ def sorted_names(rows: Rows) -> tuple[Hashable, ...]:
 
 
 def check_spelling(
-    names: Iterable[Hashable], separator: str | None = None, advice: str = "split them with separator={mark!r}"
+    names: Iterable[Hashable],
+    separator: str | None = None,
+    *,
+    splitting: str = "split it with separator={mark!r}",
+    listing: str = "classes=",
 ) -> None:
     """Check class names that were found in data, not listed by the user, for signs that they were misread.
 
@@ -219,13 +225,13 @@ def check_spelling(
         Class names; only texts are looked at.
     separator : str, optional
         The separator that names were split at.
-    advice : str
-        What to do about names that contain the separator ``{mark}``.
+    splitting, listing : str
+        For messages: what to do about a name that contains the separator ``{mark}``, and the option that lists classes.
 
     Raises
     ------
     ValueError
-        If a name looks like a list, or like several names with ``|`` or ``;`` between them that are also found elsewhere.
+        If a name looks like a list, or like several names with ``|`` or ``;`` between them, which also occur elsewhere.
 
     Warns
     -----
@@ -235,35 +241,41 @@ def check_spelling(
 
     Examples
     --------
-    >>> check_spelling(["cat", "dog", "cat|dog"])
+    >>> check_spelling(["a", "b", "a|b"])
     Traceback (most recent call last):
         ...
-    ValueError: the class name 'cat|dog' looks like several names; split them with separator='|', or list all class ...
+    ValueError: the class name 'a|b' looks like several names; split it with separator='|', or list all with classes=
     """
     texts = [name for name in names if isinstance(name, str)]
     wrong = next((name for name in texts if re.fullmatch(LIST_TEXT, name) and re.search("[,'\"]", name)), None)
     if wrong is not None:
         raise ValueError(
             f"the class name {wrong[:60]!r} looks like a list in a text; pass lists of names, or list all class names "
-            "with classes= if it is one"
+            f"with {listing}"
         )
-    for mark in _SEPARATORS + _RARE_SEPARATORS:
+    for mark in SEPARATORS + _RARE_SEPARATORS:
         joined = None if mark == separator else _joined_name(texts, mark)
         if joined is None:
             continue
-        message = (
-            f"the class name {joined[:60]!r} looks like several names; {advice.format(mark=mark)}, or list all class "
-            "names with classes= if it is one"
-        )
-        if mark in _SEPARATORS:
+        advice = f"{splitting.format(mark=mark)}, or list all with {listing}"
+        message = f"the class name {joined[:60]!r} looks like several names; {advice}"
+        if mark in SEPARATORS:
             raise ValueError(message)
         warn(message)
-    _warn_of_likeness(texts)
-    missing = [name for name in texts if name in MISSING_TEXTS]
-    if missing:
+    alike: dict[str, list[str]] = {}
+    for name in texts:
+        alike.setdefault(normal(name), []).append(name)
+    groups = [" and ".join(map(repr, sorted(group)[:5])) for group in alike.values() if len(group) > 1]
+    if groups:
         warn(
-            f"the class name {missing[0]!r} is what programs write for a missing value; drop these rows, or list all "
-            "class names with classes= if it is one"
+            f"class names differ only by case, blanks or quotes: {listed(groups)}; write them alike if they are one "
+            f"class, or list all with {listing} if not"
+        )
+    missing = next((name for name in texts if name in MISSING_TEXTS), None)
+    if missing is not None:
+        warn(
+            f"the class name {missing!r} is what programs write for a missing value; drop these rows, or list all with "
+            f"{listing} if it is a class"
         )
 
 
@@ -276,18 +288,6 @@ def _joined_name(names: Sequence[str], mark: str) -> str | None:
         if len(parts) > 1 and all(part and (part in single or times[part] > 1) for part in parts):
             return name
     return None
-
-
-def _warn_of_likeness(names: Sequence[str]) -> None:
-    alike: dict[str, list[str]] = {}
-    for name in names:
-        alike.setdefault(normal(name), []).append(name)
-    groups = [" and ".join(map(repr, sorted(group)[:5])) for group in alike.values() if len(group) > 1]
-    if groups:
-        warn(
-            f"class names differ only by case, blanks or quotes: {listed(groups)}; write them alike if they are one "
-            "class, or list all class names with classes= if not"
-        )
 
 
 def normal(name: str) -> str:

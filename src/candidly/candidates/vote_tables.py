@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.candidates.frames import as_frame, decoded, far_date
+from candidly.candidates.frames import as_frame, far_date
 from candidly.candidates.labels import check_spelling, sorted_names
 from candidly.candidates.values import as_integers, is_missing, plain
 from candidly.messages import did_you_mean, listed_names
@@ -122,7 +122,7 @@ def tidy(found: VoteTable, fixed: tuple[Hashable, ...] | None) -> VoteTable:
     classes = fixed
     if classes is None:
         classes = sorted_names([names])
-        check_spelling(classes, advice="pass them as several votes")
+        check_spelling(classes, splitting="pass several votes")
     position = _codes(classes)
     label = np.array([position[name] for name in names])[found.label]
     voted = np.bincount(found.task, minlength=len(found.tasks)) > 0
@@ -268,9 +268,10 @@ def _listed(column: Any, name: Hashable) -> list[Any]:
     if isinstance(series, nw.Series):
         if far_date(series):
             raise ValueError(f"column {name!r} has dates outside of the years 1 to 9999; pass them as text")
-        if series.implementation.is_pyarrow():
+        if series.dtype == nw.Categorical and series.implementation.is_pyarrow():
             # Listing a million dictionary-encoded values takes Arrow seconds; plain values are fast.
-            series = nw.from_native(decoded(series.to_native()), series_only=True)
+            native = series.to_native()
+            series = nw.from_native(native.cast(native.type.value_type), series_only=True)
         # Not as an array of integers: a missing value would turn them into floats.
         column = series.to_numpy() if series.dtype.is_float() else series.to_list()
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":

@@ -25,7 +25,10 @@ def split(text: str | None, option: str) -> list[str]:
     """
     if text is None:
         return []
-    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    try:
+        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True, strict=True), [])]
+    except csv.Error:
+        raise ValueError(f"{option} is {text!r}, with a quote that is not closed; close it") from None
     if not names or "" in names:
         raise ValueError(f"{option} is {text!r}, which contains an empty name; separate names by single commas")
     return names
@@ -108,6 +111,11 @@ def read_new_rows(
         check_column(found, labelled.name_of(table), name, option)
     if named.get("--labels") in used:
         raise ValueError(f"--labels is {named['--labels']!r}, a feature of the model; name the column of true labels")
+    needed = next((name for name in dropped if name in used), None)
+    if needed is not None:
+        raise ValueError(
+            f"--drop names {needed!r}, a feature of the model; leave it out of --drop, or train without it"
+        )
     left_out = {*others, *dropped, *(name for _, name in given)} - set(used)
     rows = found.select([name for name in found.column_names if name not in left_out])
     labelled.check_types(rows, labelled.name_of(table))

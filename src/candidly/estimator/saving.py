@@ -129,7 +129,7 @@ def fingerprint(X: np.ndarray[Any, Any], S: Candidates) -> str:
 def as_array(names: tuple[Any, ...]) -> np.ndarray[Any, Any]:
     """Return class names as an array: of text or numbers if all names have that type, else of objects."""
     plain = len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float)
-    if plain and not any(isinstance(name, str) and name.endswith("\0") for name in names):  # NumPy would drop the \0
+    if plain and np.array(names).tolist() == list(names):  # NumPy drops \0 at the end, and rounds integers beyond 2**63
         return np.array(names)
     array = np.empty(len(names), dtype=object)
     array[:] = names

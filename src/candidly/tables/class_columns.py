@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates import Candidates
-from candidly.candidates.frames import decoded
 from candidly.candidates.labels import LIST_TEXT, check_spelling, class_names
 from candidly.candidates.values import MISSING_TEXTS, integer_text
 from candidly.messages import option
+from candidly.tables.columns import decoded
 
 _NO_CANDIDATES = "has no candidates; drop it or list at least one class for it"
 _CLASSES = option("classes")
@@ -254,7 +254,8 @@ def read_classes(table: Any, file: str, names: Names, candidates: str, labels: s
         question = f"is {candidates!r} the right column, and {names.separator!r} the separator"
         check_number(file, len(classes), rows, question)
         try:
-            check_spelling(classes, names.separator, f"name the separator {{mark!r}} with {option('separator')}")
+            splitting = f"name the separator {{mark!r}} with {option('separator')}"
+            check_spelling(classes, names.separator, splitting=splitting, listing=_CLASSES)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
     matrix = np.zeros((rows, len(classes)), dtype=bool)

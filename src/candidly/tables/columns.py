@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.candidates.frames import as_frame, decoded
-from candidly.candidates.values import as_text, is_missing, is_missing_type, plain, unmasked
+from candidly.candidates.frames import as_frame
+from candidly.candidates.values import MISSING_TEXTS, as_text, is_missing, is_missing_type, plain, unmasked
 from candidly.messages import warn
 
 MOST_COLUMNS = 1_000_000
@@ -22,9 +22,10 @@ _MICROSECONDS = 1e6  # per second
 # Microseconds per unit, at least, of NumPy's dates and durations; finer units cannot overflow.
 _UNITS = {"Y": 3.15e13, "M": 2.4e12, "W": 6.048e11, "D": 8.64e10, "h": 3.6e9, "m": 6e7, "s": 1e6, "ms": 1e3}
 
-# A number as people write it, with a decimal comma, separators of thousands, or a sign of percent or currency.
-_WRITTEN = re.compile(r"[-+\u2212]?\s?[$\u20ac\xa3\xa5]?\s?(?:\d{1,3}(?:[,.'\u2019\s]\d{3})+|\d+)(?:[.,]\d+)?\s?[%$\u20ac\xa3\xa5]?")
-_PLAIN_NUMBERS = "write a point before decimals and no separators or signs, as in 1234.5"
+# A number as people write it, with a decimal comma or with separators of thousands.
+_WRITTEN = re.compile(r"[-+\u2212]?\s?(?:\d{1,3}(?:[,.'\u2019\s]\d{3})+|\d+)(?:[.,]\d+)?")
+_SIGNS = "%$\u20ac\xa3\xa5 "  # of percent and currencies
+_PLAIN_NUMBERS = "write a point before decimals and no other separators, as in 1234.5"
 _CONVERT = "convert it or drop the column"
 _FEW = 10  # numbers that a column of texts may hold without a warning
 
@@ -289,8 +290,26 @@ def _of_series(series: Any, label: str, categorical: bool) -> Numbers | Texts:
         values = series.to_numpy()
     except Exception:  # of the library that the column is from
         native = getattr(series.to_native(), "type", dtype)
-        raise TypeError(f"{label} of X has type {native}; an argument must be a string or a number, {_CONVERT}") from None
+        raise TypeError(
+            f"{label} of X has type {native}; an argument must be a string or a number, {_CONVERT}"
+        ) from None
     return _of_columns(values[:, None], label)
+
+
+def decoded(column: Any) -> Any:
+    """Return an Arrow column without dictionary and run-end encoding, in a layout that every Arrow function accepts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return decoded(column.cast(kind.value_type))
+    if pa.types.is_run_end_encoded(kind):
+        return decoded(pc.run_end_decode(column))
+    if str(kind).startswith(("list_view", "large_list_view")):
+        return column.cast(pa.large_list(kind.value_type))
+    views = {"string_view": pa.large_string, "binary_view": pa.large_binary}
+    return column.cast(views[str(kind)]()) if str(kind) in views else column
 
 
 def _seconds_of(series: Any, microseconds: Any, milliseconds: Any, label: str) -> NDArray[np.float64]:
@@ -435,7 +454,12 @@ def parse(texts: Texts, label: str) -> Numbers | Texts:
     Raises
     ------
     ValueError
-        If all of them are numbers, but some with a decimal comma, separators of thousands, percent or currency.
+        If all of them are numbers, but some with a decimal comma or separators of thousands.
+
+    Warns
+    -----
+    UserWarning
+        If almost all of them are numbers, or all but for texts such as ``NA`` and signs of percent or currencies.
     """
     numbers = [to_number(text) for text in texts.values]
     strange = [code for code, number in enumerate(numbers) if number is None]
@@ -446,13 +470,16 @@ def parse(texts: Texts, label: str) -> Numbers | Texts:
     row = int((texts.codes == code).argmax())
     if all(is_written_number(texts.values[code]) for code in strange):
         raise ValueError(
-            f"X has {texts.values[code][:60]!r} in row {row}, {label}, which is otherwise numbers; {_PLAIN_NUMBERS}, or "
-            "convert the column to a categorical type if these are categories"
+            f"X has {texts.values[code][:60]!r} in row {row}, {label}, which seems to hold numbers; {_PLAIN_NUMBERS}, "
+            "or convert the column to a categorical type if these are categories"
         )
-    if len(numbers) - len(strange) >= max(_FEW, 4 * len(strange)):
+    plain_numbers = len(numbers) - len(strange)
+    others = [texts.values[code] for code in strange if texts.values[code] not in MISSING_TEXTS]
+    signed = all(to_number(text.strip(_SIGNS)) is not None for text in others)
+    if plain_numbers >= max(_FEW, 4 * len(strange)) or (signed and (plain_numbers or others)):
         warn(
-            f"{label} of X is read as categories, because row {row} has {texts.values[code][:60]!r} and most others are "
-            "numbers; correct it if the column holds numbers"
+            f"{label} of X is read as categories, because row {row} has {texts.values[code][:60]!r}, but most values "
+            "look like numbers; correct it if the column holds numbers"
         )
     return texts
 
@@ -472,12 +499,12 @@ def to_number(text: str) -> float | None:
 
 
 def is_written_number(text: str) -> bool:
-    """Return whether a text is a number as people write it, perhaps with commas or signs that `to_number` refuses.
+    """Return whether a text is a number as people write it, perhaps with separators that `to_number` refuses.
 
     Examples
     --------
-    >>> is_written_number("1,5"), is_written_number("1.234,5"), is_written_number("5 %"), is_written_number("1,2,3")
-    (True, True, True, False)
+    >>> is_written_number("1,5"), is_written_number("1.234,5"), is_written_number("1,2,3")
+    (True, True, False)
     """
     return _WRITTEN.fullmatch(text.strip()) is not None
 
