@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,7 @@ class Candidates:
 
     matrix: NDArray[np.bool_]
     classes: tuple[Hashable, ...]
-    index: Sequence[Hashable] | None = None
+    index: Sequence[Hashable] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         try:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from candidly.candidates.frames import as_frame, far_date
 from candidly.candidates.labels import check_spelling, sorted_names
-from candidly.candidates.values import as_integers, is_missing, plain
+from candidly.candidates.values import as_integers, as_text, is_missing, plain
 from candidly.messages import did_you_mean, listed_names
 
 
@@ -47,13 +47,14 @@ def read_long(table: Any, roles: dict[str, Hashable], fixed: tuple[Hashable, ...
     >>> found.tasks, found.workers, found.classes, found.label.tolist()
     ([7], ['ann'], ['cat'], [0])
     """
+    reader = _Reader(table, list(roles.items()))
     if len(set(roles.values())) < len(roles):
         raise ValueError("task, worker and label name a column twice; name three columns")
-    reader = _Reader(table, list(roles.items()))
     known: dict[str, dict[Hashable, int]] = {"task": {}, "worker": {}, "label": _codes(fixed)}
     codes = {role: _number(reader.read(name), name, known[role]) for role, name in roles.items()}
     for role in ("task", "worker"):
         _refuse_missing(codes[role], roles[role], role)
+        _refuse_types(known[role], roles[role])
     _refuse_unknown(codes["label"], roles["label"], known["label"], fixed)
     rows = np.flatnonzero(codes["label"] >= 0)
     left_out = codes["label"].size - rows.size
@@ -85,12 +86,12 @@ def read_wide(
     workers = list(columns)
     if not workers:
         raise ValueError("columns is empty; list the columns that hold the workers' labels")
-    if len({task, *workers}) <= len(workers):
-        raise ValueError("columns names a column twice, or the column of task=; list every worker's column once")
     wanted = [("columns", name) for name in workers]
     if task is not None:
         wanted.append(("task", task))
     reader = _Reader(table, wanted)
+    if len({task, *workers}) <= len(workers):
+        raise ValueError("columns names a column twice, or the column of task=; list every worker's column once")
     known = _codes(fixed)
     rows = []
     labels = []
@@ -147,6 +148,7 @@ def _task_ids(values: list[Any], column: Hashable) -> list[Hashable]:
     known: dict[Hashable, int] = {}
     codes = _number(values, column, known)
     _refuse_missing(codes, column, "task")
+    _refuse_types(known, column)
     if len(known) < codes.size:
         row = int(np.argmax(codes < np.arange(codes.size)))
         raise ValueError(f"row {row} repeats task {values[row]!r}; a wide table has one row per task, merge the rows")
@@ -188,6 +190,15 @@ def _is_hashable(value: Any) -> bool:
 def _refuse_missing(codes: NDArray[np.int64], column: Hashable, role: str) -> None:
     if codes.min() < 0:
         raise ValueError(f"row {np.argmin(codes)} has no {role} in column {column!r}; fill it or drop the row")
+
+
+def _refuse_types(known: dict[Hashable, int], column: Hashable) -> None:
+    """Raise ValueError if names differ only by their type, such as 1 and "1"."""
+    texts: dict[str, Hashable] = {}
+    for name in known if len(set(map(type, known))) > 1 else ():
+        other = texts.setdefault(as_text(name), name)
+        if other is not name:
+            raise ValueError(f"column {column!r} has {other!r} and {name!r}; convert it to one type")
 
 
 def _refuse_unknown(

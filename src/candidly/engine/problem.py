@@ -260,6 +260,8 @@ def as_tensor(X: Any, name: str = "X") -> Tensor:
         return X.detach().cpu().clone()
     if hasattr(X, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray()")
+    if np.ma.is_masked(X):
+        raise ValueError(f"{name} has masked values; fill them, or leave these rows out")
     numbers = _as_array(X)
     if numbers.dtype.kind not in "biuf":
         raise ValueError(f"{name} has dtype {numbers.dtype}; pass numbers")
@@ -272,6 +274,8 @@ def _as_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def _as_sets(S: Any) -> np.ndarray[Any, Any]:
+    if np.ma.is_masked(S):
+        raise ValueError("S has masked values; fill them, or leave these rows out")
     try:
         return _as_array(S)
     except ValueError:

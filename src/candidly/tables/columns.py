@@ -273,7 +273,7 @@ def _of_series(series: Any, label: str, categorical: bool) -> Numbers | Texts:
         series = nw.from_native(decoded(series.to_native()), series_only=True)
         dtype = series.dtype
     if dtype in (nw.List, nw.Array, nw.Struct, nw.Time):
-        raise TypeError(f"{label} of X has type {dtype}; an argument must be a string or a number, {_CONVERT}")
+        raise TypeError(f"X has type {dtype} in {label}; an argument must be a string or a number, {_CONVERT}")
     if categorical or dtype in (nw.String, nw.Object):
         # Convert values without nulls, because nulls turn integers into floats.
         values = np.full(len(series), None, dtype=object)
@@ -289,10 +289,8 @@ def _of_series(series: Any, label: str, categorical: bool) -> Numbers | Texts:
     try:
         values = series.to_numpy()
     except Exception:  # of the library that the column is from
-        native = getattr(series.to_native(), "type", dtype)
-        raise TypeError(
-            f"{label} of X has type {native}; an argument must be a string or a number, {_CONVERT}"
-        ) from None
+        kind = getattr(series.to_native(), "type", dtype)
+        raise TypeError(f"X has type {kind} in {label}; an argument must be a string or a number, {_CONVERT}") from None
     return _of_columns(values[:, None], label)
 
 
@@ -356,7 +354,7 @@ def _of_columns(values: NDArray[Any], label: str, categorical: bool = False) -> 
     is_date = kind == "M"
     unit, step = np.datetime_data(values.dtype)
     if unit == "generic" and not np.isnat(values).all():
-        raise ValueError(f"{label} of X has durations without a unit; convert them, e.g. to timedelta64[s]")
+        raise ValueError(f"X has durations without a unit in {label}; convert them, e.g. to timedelta64[s]")
     limit = 2.0**63 / (_UNITS.get(unit, 1) * step)
     _refuse_far((np.abs(values.astype(np.int64).astype(np.float64)) >= limit)[:, 0] & ~np.isnat(values[:, 0]), label)
     microseconds = values.astype("datetime64[us]" if is_date else "timedelta64[us]").astype(np.int64)
@@ -471,15 +469,15 @@ def parse(texts: Texts, label: str) -> Numbers | Texts:
     if all(is_written_number(texts.values[code]) for code in strange):
         raise ValueError(
             f"X has {texts.values[code][:60]!r} in row {row}, {label}, which seems to hold numbers; {_PLAIN_NUMBERS}, "
-            "or convert the column to a categorical type if these are categories"
+            "or, in Python, convert the column to a categorical type if these are categories"
         )
     plain_numbers = len(numbers) - len(strange)
     others = [texts.values[code] for code in strange if texts.values[code] not in MISSING_TEXTS]
     signed = all(to_number(text.strip(_SIGNS)) is not None for text in others)
     if plain_numbers >= max(_FEW, 4 * len(strange)) or (signed and (plain_numbers or others)):
         warn(
-            f"{label} of X is read as categories, because row {row} has {texts.values[code][:60]!r}, but most values "
-            "look like numbers; correct it if the column holds numbers"
+            f"X has {texts.values[code][:60]!r} in row {row}, {label}, which is read as categories; most of its values "
+            "look like numbers, correct the others if it holds numbers"
         )
     return texts
 
