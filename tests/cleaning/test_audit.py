@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from candidly.cleaning.audit import ALPHAS, ASSUMPTIONS, Audit, Doubt, audit, estimate_missing
-from candidly.cleaning.budget import Budget
+from candidly.cleaning.audit import ALPHAS, ASSUMPTIONS, Audit, Doubt, audit
+from candidly.cleaning.budget import Budget, estimate_missing, predicts_by_chance
 from tests.cleaning.test_budget import paired, simulate
 
 CLEAR = {"n": 1000, "C": 10, "spread": 8.0}  # about one in twenty most likely candidates is wrong
@@ -247,3 +247,19 @@ def test_a_printed_audit_lists_a_few_of_many_classes():
         dataclasses.replace(audited(*simulate(0)[:2]), classes=doubts, class_names=("x" * 50,) * 13)
     ).splitlines()
     assert lines[-2:] == [f"  {'x' * 39}…: why", "  … and 3 more"]
+
+
+def test_predictions_at_chance_are_declined():
+    z, S, _ = simulate(0)
+    shuffled = z[torch.randperm(len(z), generator=torch.Generator().manual_seed(0))]
+    assert not predicts_by_chance(z, S)
+    assert predicts_by_chance(shuffled, S)
+    found = audited(shuffled, S)
+    assert all(level.lost is None and "no better than chance" in level.declined for level in found.levels)
+
+
+def test_chance_is_judged_by_labelled_rows():
+    z, S, _ = simulate(0)
+    assert not predicts_by_chance(z, torch.ones_like(S))
+    unlabelled = torch.cat([S, torch.ones_like(S)])
+    assert not predicts_by_chance(torch.cat([z, z.flip(0)]), unlabelled)

@@ -24,6 +24,7 @@ from candidly.estimator import Rule, evaluate, scoring
 from candidly.methods import Cc, Pop
 from candidly.report.facts import ReportFacts
 from candidly.tables import columns
+from tests.store.cases import forge_index
 
 NAMES = ("ant", "bee", "cow")
 
@@ -370,18 +371,18 @@ def test_sets_are_p_values_above_the_level(fitted):
 def test_probabilities_and_several_rules_take_one_pass(fitted, monkeypatch):
     rules = [Rule(**rule) for rule in RULES]
     wanted = [fitted.predict_proba(X), *(fitted.predict_p(X, **rule) for rule in RULES)]
-    passes, original = [], type(fitted.model_).predict
+    passes, original = [], type(fitted.model_).predict_blocks
     monkeypatch.setattr(
-        type(fitted.model_), "predict", lambda model, rows: passes.append(len(rows)) or original(model, rows)
+        type(fitted.model_), "predict_blocks", lambda model, rows: passes.append(len(rows)) or original(model, rows)
     )
     p, p_values = fitted.predict_all(X, rules)
-    assert passes == [64]  # one block
+    assert passes == [len(X)]
     for found, one in zip([p, *p_values], wanted, strict=True):
         np.testing.assert_array_equal(found, one)
     assert fitted.predict_all(X)[1] == []
     passes.clear()
     evaluate(fitted, X, np.array(NAMES)[Y])
-    assert passes == [64]
+    assert passes == [len(X)]
 
 
 def test_fit_reads_its_rows_once(monkeypatch):
@@ -577,10 +578,10 @@ def test_parameters_survive(fitted, tmp_path):
 
 def test_saved_models_predict_identically(fitted, tmp_path):
     fitted.save(tmp_path / "model", {"report.json": b"{}"})
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
-        "model.json",
-        "model.safetensors",
+    assert sorted(path.name.split(".", 1)[1] for path in (tmp_path / "model").iterdir()) == [
+        "json",
         "report.json",
+        "safetensors",
     ]
     again = PartialLabelClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
@@ -596,7 +597,7 @@ def test_saved_models_predict_identically(fitted, tmp_path):
     with pytest.raises(ValueError, match="no training rows to report on"):
         report.summarise(again)
     fitted.save(tmp_path / "model")  # replaces it as a whole
-    assert not (tmp_path / "model" / "report.json").exists()
+    assert not list((tmp_path / "model").glob("*.report.json"))
 
 
 def test_a_network_of_ones_own_is_asked_for(tmp_path):
@@ -647,12 +648,14 @@ def test_models_of_other_kinds_are_refused(fitted, tmp_path):
 def test_changed_facts_are_refused(where, value, fitted, tmp_path):
     fitted.save(tmp_path / "model")
     path = tmp_path / "model" / "model.json"
-    index = json.loads(path.read_text())
-    place = index["facts"]
-    for key in where[:-1]:
-        place = place[key]
-    place[where[-1]] = value
-    path.write_text(json.dumps(index))
+
+    def change(index):
+        place = index["facts"]
+        for key in where[:-1]:
+            place = place[key]
+        place[where[-1]] = value
+
+    forge_index(path, change)
     with pytest.raises(ValueError, match=r"."):
         PartialLabelClassifier.load(tmp_path / "model")
 
@@ -777,6 +780,29 @@ def test_a_failed_refit_leaves_what_was_fitted():
 def test_divergence_is_an_error():
     with pytest.raises(ValueError, match="training diverged"):
         cheap(lr=1e30, max_epochs=3).fit(X, S)
+
+
+def test_a_finite_divergence_removes_nothing():
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    noise = rng.normal(size=(300, 4))
+    sets = (rng.random((300, 3)) < 0.5) | np.eye(3, dtype=bool)[y]
+    with pytest.warns(UserWarning, match="no candidate was removed: the networks predict held-out rows no better"):
+        kept = cheap().fit(noise, sets).candidates_
+    np.testing.assert_array_equal(kept.matrix, sets)
+    forced = cheap(force_cleaning=True).fit(noise, sets).candidates_
+    assert forced.mean_size < kept.mean_size
+
+
+def test_sets_without_true_labels_are_left_alone():
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 4
+    clear = np.eye(4)[y] * 9 + rng.normal(size=(600, 4))
+    wrong = np.where(rng.random(600) < 0.4, rng.integers(4, size=600), y)
+    sets = (rng.random((600, 4)) < 0.3) | np.eye(4, dtype=bool)[wrong]
+    with pytest.warns(UserWarning, match="no candidate was removed: the true label seems to be missing"):
+        kept = cheap(max_epochs=50).fit(clear, sets).candidates_
+    np.testing.assert_array_equal(kept.matrix, sets)
 
 
 def test_weights_and_categories_meet():

@@ -10,9 +10,11 @@ import torch
 
 from candidly import PartialLabelClassifier
 from candidly.cli import main
+from candidly.engine.nets import mlp
 from candidly.store import states
 from candidly.tables import Features, files
 from candidly.tables.schema import Schema
+from tests.store.cases import forge_index
 
 # Made by version 0.1 with net="linear" and lr=1.0: `candidly fit rows.csv --candidates tags --id key --labels truth
 # --drop '"note, long"' --folds 2 --epochs 12 --device cpu`, and what it then predicted, floats as float.hex.
@@ -47,12 +49,18 @@ def plain_probabilities():
     return p / p.sum(1, keepdims=True)
 
 
+@pytest.fixture
+def unpadded(monkeypatch):
+    """Compute as version 0.1 did, which did not pad narrow layers."""
+    monkeypatch.setattr(mlp, "_NARROW", 0)
+
+
 def rounds_as_recorded():
     """Whether this processor rounds as the one on which version 0.1 made the predictions."""
     return np.array_equal(plain_probabilities(), numbers(expected()["predict_proba"]))
 
 
-def test_models_of_version_0_1_predict_to_the_bit():
+def test_models_of_version_0_1_predict_to_the_bit(unpadded):
     classifier = PartialLabelClassifier.load(OLD / "model")
     found = classifier.predict_proba(features())
     np.testing.assert_array_equal(found, plain_probabilities())
@@ -60,7 +68,7 @@ def test_models_of_version_0_1_predict_to_the_bit():
     assert classifier.schema_ == SCHEMA
 
 
-def test_p_values_and_sets_of_models_of_version_0_1_are_the_same_to_the_bit():
+def test_p_values_and_sets_of_models_of_version_0_1_are_the_same_to_the_bit(unpadded):
     """These rows tie with held-out rows whose scores are in the file, so that rounding matters."""
     if not rounds_as_recorded():
         pytest.skip("this processor rounds differently from the one on which the predictions were made")
@@ -70,7 +78,12 @@ def test_p_values_and_sets_of_models_of_version_0_1_are_the_same_to_the_bit():
     np.testing.assert_array_equal(classifier.predict_set(features(), 0.3), np.array(expected()["predict_set"], bool))
 
 
-def test_commands_use_models_of_version_0_1(tmp_path, monkeypatch, capsys):
+def test_padded_layers_change_old_models_in_the_last_bits_only():
+    classifier = PartialLabelClassifier.load(OLD / "model")
+    np.testing.assert_allclose(classifier.predict_proba(features()), plain_probabilities(), rtol=1e-6)
+
+
+def test_commands_use_models_of_version_0_1(tmp_path, monkeypatch, capsys, unpadded):
     monkeypatch.chdir(tmp_path)
     model = str(OLD / "model")
     main(["predict", model, str(OLD / "rows.csv"), "--out", "new.csv", "--alpha", "0.3", "--max-risk", "0.4"])
@@ -119,9 +132,7 @@ def test_the_schema_is_saved_as_data(schema, tmp_path):
 def test_a_damaged_schema_is_refused(schema, tmp_path):
     PartialLabelClassifier.load(OLD / "model").save(tmp_path / "model")
     path = tmp_path / "model" / "model.json"
-    index = json.loads(path.read_text())
-    index["facts"]["estimator"]["schema"] = schema
-    path.write_text(json.dumps(index))
+    forge_index(path, lambda index: index["facts"]["estimator"].update(schema=schema))
     with pytest.raises(ValueError, match="the schema"):
         PartialLabelClassifier.load(tmp_path / "model")
 

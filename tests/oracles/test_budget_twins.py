@@ -7,7 +7,7 @@ import torch
 
 from candidly import conformal
 from candidly.cleaning import budget
-from candidly.cleaning.budget import Budget
+from candidly.cleaning.budget import Budget, Estimate
 from tests.oracles import budget as budget_twin
 from tests.oracles import temperature as temperature_twin
 from tests.oracles.scored import NORMAL, made, rows, sets
@@ -124,7 +124,7 @@ def test_some_of_these_classes_are_inseparable():
 @pytest.mark.parametrize(("seed", "ties"), CASES)
 def test_lost_labels(seed, ties):
     z, S, _ = made(seed, ties)
-    rule = Budget(1.1, 1.9, 0.0, 0.0, torch.zeros(4, 4).bool())
+    rule = Budget(1.1, 1.9, 0.0, 0.0, torch.zeros(4, 4).bool(), Estimate(0.0, 0.0, 0.0), False)
     for alpha in (1e-9, 0.05, 0.3, 0.9):
         kept = rule.keep(z, S, alpha)
         wanted = budget_twin.lost(rows(z), sets(S), sets(kept), (1.1, 1.9), 0.3, NORMAL)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from candidly import conformal, metrics
-from candidly.cleaning.budget import EXCESS_AS_ERROR, NORMAL_90, Budget, Estimate, count_together, estimate_lost
+from candidly.cleaning.budget import EXCESS_AS_ERROR, Budget, Estimate, count_together, estimate_lost
 from candidly.messages import cut, visible
 
 __all__ = ["ALPHAS", "ASSUMPTIONS", "Audit", "Doubt", "Level", "Pair", "audit", "format_estimate"]
@@ -26,9 +26,6 @@ ASSUMPTIONS = (
 
 NOISY = 0.03
 """Fraction of rows without their true label above which an audit warns."""
-
-TOO_NOISY = 0.08
-"""Fraction of rows without their true label above which losses cannot be estimated."""
 
 WORTH_SAYING = 0.005
 """Increase of the assumed error, by wrong candidates that depend on the features, from which an audit mentions it."""
@@ -214,8 +211,7 @@ def audit(
     >>> level.lost.low <= level.true_lost <= level.lost.high
     True
     """
-    missing = estimate_missing(log_p, S)
-    declined = _decline(missing)
+    missing, declined = budget.missing, budget.declined
     fitted = conformal.candidate_probabilities(log_p, S, budget.temperature)
     cautious = conformal.candidate_probabilities(log_p, S, budget.cautious)
     alphas = sorted(alphas)
@@ -228,37 +224,6 @@ def audit(
     words = tuple(_words(budget, S, missing, classes, pairs))
     names = None if class_names is None else tuple(map(str, class_names))
     return Audit(tuple(levels), missing, budget.error, budget.excess, classes, pairs, words, names)
-
-
-def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
-    """Estimate the fraction η of rows whose true label is not a candidate, with the interval of its profile likelihood.
-
-    If the true label is a candidate, the row's likelihood is the candidate likelihood ``Σ_{j∈S} softmax(z/T)_j``. If
-    not, its candidates do not depend on z, and the likelihood is their fraction of all classes. η and T ≥ 1 maximise
-    the mixture. The estimate tells noisy sets from clean ones, but not how noisy they are: it is usually 1.5 to 2 times
-    the truth, and with few rows of classes that are hard to tell apart it may be 0.
-    """
-    shares = torch.arange(0, 0.501, 0.01, dtype=torch.float64)
-    fits = torch.zeros(len(shares), len(conformal.TEMPERATURES), dtype=torch.float64)
-    for odds, (s,) in zip(
-        conformal.candidate_log_odds(log_p, S, conformal.TEMPERATURES), conformal.blocks(S), strict=True
-    ):
-        inside, chance = odds.sigmoid_(), s.double().mean(-1)
-        for share, fit in zip(shares.tolist(), fits, strict=True):
-            fit += inside.lerp(chance, share).clamp_min_(1e-300).log_().sum(-1).cpu()
-    profile = fits.amax(1)
-    within = shares[profile >= profile.max() - NORMAL_90**2 / 2]
-    best = shares[profile >= profile.max() - 1e-6]  # several fit equally well if all classes are candidates
-    return Estimate(float(best[0]), float(within[0]), float(within[-1]))
-
-
-def _decline(missing: Estimate) -> str | None:
-    if missing.low > TOO_NOISY:
-        return (
-            f"the true label seems to be missing from about {missing.value:.0%} of the candidate sets, so lost labels "
-            "cannot be told from labels that were never there; check how the candidates were collected"
-        )
-    return None
 
 
 def _level(

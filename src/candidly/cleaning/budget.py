@@ -39,6 +39,9 @@ TOGETHER_ODDS_RATIO = 4.0
 RELATIVE_ERROR = 0.3
 """Relative error that estimated losses may have, in addition to chance."""
 
+TOO_NOISY = 0.08
+"""Fraction of rows without their true label above which losses cannot be estimated."""
+
 NORMAL_90 = 1.6448536269514722
 """A standard normal variable lies within ± this with probability 90 %."""
 
@@ -75,6 +78,10 @@ class Budget:
         the true label.
     inseparable : Tensor of bool, shape (C, C)
         Pairs of classes that cannot be told apart (`find_inseparable`).
+    missing : Estimate
+        Fraction of rows whose true label is not a candidate (`estimate_missing`).
+    at_chance : bool
+        Whether the networks predict held-out rows no better than chance (`predicts_by_chance`).
 
     Notes
     -----
@@ -98,6 +105,8 @@ class Budget:
     error: float
     excess: float
     inseparable: Tensor
+    missing: Estimate
+    at_chance: bool
 
     @classmethod
     def of(
@@ -110,9 +119,10 @@ class Budget:
         """
         temperature = conformal.fit_temperature(log_p, S)
         error = expected_error(log_p, S, temperature)
+        checks = (estimate_missing(log_p, S), predicts_by_chance(log_p, S))
         labelled = ~S.all(-1)
         if not labelled.any():
-            return cls(temperature, temperature, error, 0.0, S.new_zeros(S.shape[1], S.shape[1]))
+            return cls(temperature, temperature, error, 0.0, S.new_zeros(S.shape[1], S.shape[1]), *checks)
         labelled_error = error
         if not labelled.all():
             log_p, S = log_p[labelled], S[labelled]
@@ -121,7 +131,23 @@ class Budget:
         assumed_error = labelled_error + caution * max(excess - labelled_error, 0.0)
         cautious = raise_temperature(log_p, S, temperature, assumed_error)
         inseparable = find_inseparable(conformal.candidate_probabilities(log_p, S, temperature), S, alone)
-        return cls(temperature, cautious, error, excess, inseparable)
+        return cls(temperature, cautious, error, excess, inseparable, *checks)
+
+    @property
+    def declined(self) -> str | None:
+        """Why lost labels cannot be estimated and no candidate should be removed; None if they can."""
+        if self.at_chance:
+            return (
+                "the networks predict held-out rows no better than chance, so they cannot tell which candidates are "
+                "wrong; use a smaller learning rate, more epochs, or features that tell the classes apart"
+            )
+        if self.missing.low > TOO_NOISY:
+            return (
+                f"the true label seems to be missing from about {self.missing.value:.0%} of the candidate sets, so "
+                "lost labels cannot be told from labels that were never there; check how the candidates were "
+                "collected, or use a smaller learning rate if the held-out covering rate is low"
+            )
+        return None
 
     def probabilities(self, log_p: Tensor, S: Tensor) -> Tensor:
         """Return the cautious probability that each candidate is the true label, (N, C)."""
@@ -140,6 +166,51 @@ class Budget:
         fitted = conformal.candidate_probabilities(log_p, S, self.temperature)
         cautious = conformal.candidate_probabilities(log_p, S, self.cautious)
         return estimate_lost(fitted, cautious, S & ~kept)
+
+
+def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
+    """Estimate the fraction η of rows whose true label is not a candidate, with the interval of its profile likelihood.
+
+    If the true label is a candidate, the row's likelihood is the candidate likelihood ``Σ_{j∈S} softmax(z/T)_j``. If
+    not, its candidates do not depend on z, and the likelihood is their fraction of all classes. η and T ≥ 1 maximise
+    the mixture. The estimate tells noisy sets from clean ones, but not how noisy they are: it is usually 1.5 to 2 times
+    the truth, and with few rows of classes that are hard to tell apart it may be 0.
+    """
+    shares = torch.arange(0, 0.501, 0.01, dtype=torch.float64)
+    fits = torch.zeros(len(shares), len(conformal.TEMPERATURES), dtype=torch.float64)
+    for odds, (s,) in zip(
+        conformal.candidate_log_odds(log_p, S, conformal.TEMPERATURES), conformal.blocks(S), strict=True
+    ):
+        inside, chance = odds.sigmoid_(), s.double().mean(-1)
+        for share, fit in zip(shares.tolist(), fits, strict=True):
+            fit += inside.lerp(chance, share).clamp_min_(1e-300).log_().sum(-1).cpu()
+    profile = fits.amax(1)
+    within = shares[profile >= profile.max() - NORMAL_90**2 / 2]
+    best = shares[profile >= profile.max() - 1e-6]  # several fit equally well if all classes are candidates
+    return Estimate(float(best[0]), float(within[0]), float(within[-1]))
+
+
+def predicts_by_chance(log_p: Tensor, S: Tensor) -> bool:
+    """Return whether predictions are candidates no more often than if they were dealt to the rows at random.
+
+    With k the most probable class of a row and f_k the fraction of rows that have the candidate k, the mean of
+    ``1[k ∈ S] − f_k`` is 0 on average for random predictions. They count as better if it is positive in a one-sided
+    test at level 5 %. Rows with all classes as candidates say nothing; without other rows the answer is no.
+
+    Examples
+    --------
+    >>> S = torch.eye(2).bool().repeat(50, 1)
+    >>> predicts_by_chance(S.float(), S), predicts_by_chance(torch.tensor([[0.9, 0.1]]).expand(100, 2), S)
+    (False, True)
+    """
+    labelled = ~S.all(-1)
+    if not labelled.any():
+        return False
+    log_p, S = log_p[labelled], S[labelled]
+    best = log_p.argmax(-1)
+    hit = S.gather(1, best[:, None])[:, 0].double()
+    gain = hit - S.double().mean(0)[best]
+    return bool(gain.mean() <= NORMAL_90 * gain.std(correction=0) / math.sqrt(len(gain)))
 
 
 def estimate_lost(fitted: Tensor, cautious: Tensor, removed: Tensor) -> Estimate:

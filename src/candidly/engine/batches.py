@@ -140,16 +140,35 @@ class Sweep:
             return torch.cat([fn(scaled(part, self._problem)) for part in parts], 1)
 
     def _blocks(self, n: int) -> list[slice]:
-        X = self._problem.X
-        numbers = _BLOCK_NUMBERS.get(X.device.type, _DEFAULT_BLOCK_NUMBERS)
-        size = max(1, numbers // (self._problem.runs * max(_LAYER_WIDTH, X.shape[1:].numel())))
+        size = block_size(self._problem)
         return [slice(start, start + size) for start in range(0, max(1, n), size)]
 
     def noise(self) -> Tensor:
         """Return uniforms (R, N) of this epoch."""
         problem = self._problem
-        draws = [torch.rand(len(problem.X), generator=stream(seed, "sweep", self.epoch)) for seed in problem.seeds]
+        n = len(problem.X)
+        streams = [stream(seed, "sweep", self.epoch) for seed in problem.seeds]
+        draws = [torch.rand(n, dtype=torch.float32, generator=one) for one in streams]
         return torch.stack(draws).to(problem.X.device, problem.dtype)
+
+
+def block_size(problem: Problem) -> int:
+    """Return the number of rows that all runs can evaluate at a time without using much memory."""
+    numbers = _BLOCK_NUMBERS.get(problem.X.device.type, _DEFAULT_BLOCK_NUMBERS)
+    return max(1, numbers // (problem.runs * max(_LAYER_WIDTH, problem.X.shape[1:].numel())))
+
+
+@torch.no_grad()
+def predict_block(problem: Problem, method: Method, rows: Tensor, size: int) -> Tensor:
+    """Return each run's class probabilities (R, b, C) for at most `size` rows (b, ...).
+
+    The networks always see `size` rows; copies of the last row fill the block. Rounding depends on the shape of a
+    matrix product, so with a varying shape the same row would have different last bits.
+    """
+    filled = torch.cat([rows, rows[-1:].expand(size - len(rows), *rows.shape[1:])]).to(problem.X.device)
+    with evaluating(method):
+        p = method.predict(scaled(filled.expand(problem.runs, *filled.shape), problem))
+    return p[:, : len(rows)]
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from candidly.estimator import crossfit, saving, scoring, targets
 from candidly.estimator.folds import count_copies, make_plan
 from candidly.estimator.record import FitRecord
 from candidly.estimator.saving import SavedClassifier
+from candidly.messages import option, warn
 from candidly.methods import Method, find_method
 from candidly.tables import columns
 from candidly.tables.features import Features
@@ -65,6 +66,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     alpha : float
         Level of `candidates_`: the fraction of training rows that may lose their true label. It is met by estimates,
         which `audit` shows; docs/evidence/trust.md reports how good they are and when they fail.
+    force_cleaning : bool
+        Whether to remove candidates after training even if losses cannot be estimated: the networks predict held-out
+        rows no better than chance, or true labels seem to be missing. Otherwise a warning says so, and all candidates
+        are kept.
     max_epochs : int or None
         Passes over the training rows; None means 50, or 25 for 2000 or more rows.
     lr : float
@@ -148,6 +153,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         members: int = 1,
         folds: int = 5,
         alpha: float = 0.05,
+        force_cleaning: bool = False,
         max_epochs: int | None = None,
         lr: float = 0.01,
         batch_size: int | None = None,
@@ -168,6 +174,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.members = members
         self.folds = folds
         self.alpha = alpha
+        self.force_cleaning = force_cleaning
         self.max_epochs = max_epochs
         self.lr = lr
         self.batch_size = batch_size
@@ -275,7 +282,13 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         kept = sets.clone()
         self.budget_ = Budget.of(log_p[held_out], sets[held_out]) if len(held_out) >= MIN_ROWS else None
         if self.budget_ is not None:
-            kept[held_out] = self.budget_.keep(log_p[held_out], sets[held_out], float(self.alpha))
+            cleaned = self.budget_.keep(log_p[held_out], sets[held_out], float(self.alpha))
+            reason = None if self.force_cleaning or torch.equal(cleaned, sets[held_out]) else self.budget_.declined
+            if reason is None:
+                kept[held_out] = cleaned
+            else:
+                advice = f"{option('force-cleaning', python='force_cleaning')} removes candidates all the same"
+                warn(f"no candidate was removed: {reason}. {advice}")
         temperature = 1.0 if self.budget_ is None else self.budget_.cautious
         confidence, best = p.masked_fill(~sets, -1).max(1)
         self.candidate_proba_ = conformal.candidate_probabilities(log_p, sets, temperature).numpy()
@@ -469,8 +482,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return audit(record.log_p[rows], sets, self.budget_, alphas=levels, y=y, class_names=S.classes)
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({})) -> None:
-        """Write the model to a folder: `model.safetensors`, `model.json` and further files in `more`, by name.
+        """Write the model to a folder: `model.json`, a file of tensors, and further files in `more`, by name.
 
+        A model that the folder holds is replaced: if the process is killed, the old or the new model is complete.
         The results of the training rows (`candidates_`, `candidate_proba_`, `transduction_`, `confidence_`, `budget_`
         and `fit_record_`) are not saved.
         """

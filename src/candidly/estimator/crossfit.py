@@ -21,10 +21,6 @@ from candidly.engine.training import fit
 from candidly.estimator.folds import Plan
 from candidly.methods import Method, find_method
 
-# Rows to predict at a time. The size is fixed: rounding depends on a matrix product's shape, so a varying size would
-# change predictions in the last bits.
-_BLOCK = 64
-
 
 def make_recipe(rows: int, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float) -> Recipe:
     """Return how to train on this number of rows; None means the default for it."""
@@ -105,23 +101,18 @@ def train(
 
 def probabilities(model: Model, X: NDArray[Any], folds: int, progress: bool) -> Iterator[tuple[slice, Tensor]]:
     """Yield blocks of rows with their probabilities by the networks of each fold, (folds, b, C) in float64."""
-    size = _BLOCK if model.problem.X.device.type == "cpu" else 64 * _BLOCK
-    bar = {"unit": "block", "disable": not progress, "delay": 2, "leave": False}
-    for start in tqdm(range(0, len(X), size), "predicting", **bar):
-        rows = slice(start, min(start + size, len(X)))
-        block = X[np.arange(start, start + size).clip(max=len(X) - 1)]
-        p = model.predict(block)[:, : rows.stop - start].double()
-        yield rows, p.unflatten(0, (-1, folds)).mean(0)
+    with tqdm(total=len(X), desc="predicting", unit="row", disable=not progress, delay=2, leave=False) as bar:
+        for rows, p in model.predict_blocks(X):
+            yield rows, p.double().unflatten(0, (-1, folds)).mean(0)
+            bar.update(rows.stop - rows.start)
 
 
 def out_of_fold(model: Model, X: NDArray[Any], plan: Plan, progress: bool) -> Tensor:
     """Return the probabilities (n, C) of training rows; held-out rows are scored by networks not trained on them."""
     fold = torch.from_numpy(plan.row_fold).clamp_min(0)
-    p = torch.empty(len(X), model.problem.num_classes)
+    p = torch.empty(len(X), model.problem.num_classes, dtype=torch.float32)
     for rows, some in probabilities(model, X, plan.folds, progress):
         p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
-    if not p.isfinite().all():
-        raise ValueError("training diverged: probabilities are not finite; use a smaller lr")
     return p
 
 

@@ -109,10 +109,13 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
         lines.append(f"{held_out} rows were held out; the networks that scored the other rows were trained on them.")
     else:
         lines.append("No rows were held out, so no candidate was removed.")
+    declined = None if classifier.budget_ is None else classifier.budget_.declined
     if held_out and classifier.budget_ is None:
         lines.append(
             f"There are fewer than {MIN_ROWS} held-out rows, too few for estimates, so no candidate was removed."
         )
+    elif declined and not record.parameters["force_cleaning"]:
+        lines.append(f"No candidate was removed: {declined}.")
     elif held_out:
         removed, removable = int(S.sizes.sum() - kept.sizes.sum()), int(S.sizes.sum()) - len(S)
         lines.append(
