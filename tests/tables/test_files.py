@@ -307,17 +307,17 @@ def test_rows_that_are_only_claimed_take_no_memory(tmp_path, claimed):
     assert pyarrow.parquet.read_metadata(path).num_rows == claimed
     pool = pa.default_memory_pool()
     allowed = max(pool.max_memory(), pool.bytes_allocated() + (1 << 28))  # its peak may be that of an earlier test
-    with pytest.raises(ValueError, match=rf"t\.parquet (is damaged: it )?claims {claimed} rows") as caught:
+    with pytest.raises(ValueError, match=r"t\.parquet takes at least .* of memory, more than the limit") as caught:
         files.read(path)
     one_line(caught)
     assert pool.max_memory() <= allowed
 
 
-def test_more_rows_than_can_be(tmp_path):
+def test_rows_without_content_take_memory(tmp_path):
     path = tmp_path / "t.arrow"
     half = pa.nulls(2**30)  # which take no memory
     files.write(pa.table({"a": pa.chunked_array([half, half, pa.nulls(1)])}), path)
-    with pytest.raises(ValueError, match=r"claims 2147483649 rows; the limit is 2147483648"):
+    with pytest.raises(ValueError, match=r"t\.arrow takes at least 16 GiB of memory, more than the limit"):
         files.read(path)
 
 

@@ -36,6 +36,7 @@ _RUN_TEMPERATURES = tuple(2 ** (k / 4) for k in range(1, 17))
 
 _BLOCK_VALUES = 2**16
 _BLOCK_ROWS = 2**10
+_MAX_BLOCK_VALUES = 2**22
 
 
 @takes_tensors
@@ -46,7 +47,8 @@ def log(p: Tensor) -> Tensor:
 
 def blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Split matrices of one shape into blocks of rows that fit a cache, unless there are thousands of classes."""
-    rows = max(_BLOCK_VALUES // tensors[0].shape[1], _BLOCK_ROWS)
+    C = tensors[0].shape[1]
+    rows = max(_BLOCK_VALUES // C, min(_BLOCK_ROWS, _MAX_BLOCK_VALUES // C), 1)
     return zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 

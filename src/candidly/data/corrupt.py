@@ -349,7 +349,9 @@ def instance_dependent(
     from candidly.methods import Supervised
 
     labels = _labels(y, num_classes)
-    problem = Problem.of(X, np.eye(num_classes, dtype=bool)[labels], seeds=[seed], shift=shift, scale=scale)
+    S = np.zeros((len(labels), num_classes), dtype=bool)
+    S[np.arange(len(labels)), labels] = True
+    problem = Problem.of(X, S, seeds=[seed], shift=shift, scale=scale)
     published = Recipe("generator", 100, 256, optimiser="sgd", schedule="constant", max_lr=1e-3)
     model = fit(problem, Supervised(), None, recipe or published, net=net, device=device)
     return instance_dependent_from(model.predict(X)[0].double().numpy(), labels, seed, rate)

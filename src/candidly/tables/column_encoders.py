@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.store.validation import any_text, count, distinct, list_of, number, one_of, record, require
+from candidly.store.validation import count, distinct, list_of, number, one_of, record, require, text
 from candidly.tables.columns import Texts
 
 KINDS = {"number": "numbers", "text": "numbers", "date": "dates", "duration": "durations"}
@@ -223,7 +223,7 @@ def to_json(column: Number | Category) -> dict[str, Any]:
 
 
 _MISSING = count(0, 2**63 - 1)
-_TEXTS = distinct(list_of(any_text, 0, 2**63 - 1))
+_TEXTS = distinct(list_of(text, 0, 2**63 - 1))
 _check_number = record({"kind": one_of(KINDS), "mean": number, "scale": number, "missing": _MISSING})
 _check_category = record({"kind": one_of(["category"]), "values": _TEXTS, "rest": _TEXTS, "missing": _MISSING})
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from candidly.checks.arguments import integer
 from candidly.messages import listed, visible, warn
-from candidly.store.validation import any_text, count, distinct, list_of, optional, record, require
+from candidly.store.validation import count, distinct, list_of, optional, record, require, text
 from candidly.tables import column_encoders
 from candidly.tables.column_encoders import KINDS, Category, Number
 from candidly.tables.columns import MOST_COLUMNS, Numbers, Table, Texts, number_advice, parse, read, to_number
@@ -255,8 +255,8 @@ class Features:
 _check_facts = record(
     {
         "rows": count(1, 2**63 - 1),
-        "names": optional(distinct(list_of(any_text, 0, MOST_COLUMNS))),
-        "labels": optional(distinct(list_of(any_text, 0, MOST_COLUMNS))),
+        "names": optional(distinct(list_of(text, 0, MOST_COLUMNS))),
+        "labels": optional(distinct(list_of(text, 0, MOST_COLUMNS))),
         "image": optional(list_of(count(1, _MOST_PIXELS), 3, 3)),
         "columns": list_of(column_encoders.check, 0, MOST_COLUMNS),
     }
