@@ -18,15 +18,15 @@ from candidly import PartialLabelClassifier
 
 CLASSES = ("cat", "dog", "emu")
 ROWS = 120
-SMALL: Mapping[str, Any] = {"folds": 2, "max_epochs": 2, "random_state": 0, "device": "cpu"}
-TINY = ("--epochs", "1", "--folds", "2", "--device", "cpu")
+SMALL: Mapping[str, Any] = {"folds": 2, "max_epochs": 4, "random_state": 0, "device": "cpu"}
+TINY = ("--epochs", "4", "--folds", "2", "--device", "cpu")
 
 
 @functools.cache
 def features() -> np.ndarray:
     """Return X, shape (120, 3). Values are multiples of 1/64, so that float32 and text hold them exactly."""
     X = np.random.default_rng(0).normal(size=(ROWS, 3))
-    X[np.arange(ROWS), np.arange(ROWS) % 3] += 2
+    X[np.arange(ROWS), np.arange(ROWS) % 3] += 4
     X = np.round(X * 64) / 64
     X.setflags(write=False)
     return X
