@@ -25,6 +25,8 @@ SLOW = (  # together half of the suite's time; `-m "not slow"` leaves them out
     "tests/engine/nets/kernels/test_images.py::test_fused_network_equals_the_plain_one",
     "tests/engine/nets/test_resnet.py::test_half_in_float64_is_exact",
     "tests/estimator/test_classifier.py::test_rows_are_scored_by_networks_that_did_not_train_on_them",
+    "tests/robustness/test_concurrency.py::test_two_writers_and_two_readers",
+    "tests/robustness/test_crash_points.py::test_nothing_is_lost_or_left",
     "tests/test_docs.py::test_commands_run",
     "tests/test_docs.py::test_snippets_run",
     "tests/test_examples.py::test_captions",

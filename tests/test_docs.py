@@ -107,6 +107,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "docs" / "evidence").mkdir(parents=True)
     shutil.copy(PAGES["docs/evidence/results.md"], "docs/evidence")
     Path("published.csv").write_text("method,dataset,seed,test_accuracy\nproden,lost,0,0.8\n")
+    Path("momentum.py").write_text(snippets(TEXTS["docs/guides/own-method.md"])[0])
     make_up_results(tmp_path / "runs" / "crosel_gap")
     return tmp_path
 

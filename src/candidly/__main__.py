@@ -1,5 +1,5 @@
 """``python -m candidly`` is ``candidly``."""
 
-from candidly.cli.app import main
+from candidly.cli import main
 
 main()

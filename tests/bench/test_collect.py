@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 
 import pyarrow as pa
@@ -87,13 +88,18 @@ def test_both_kinds_and_single_files_come_together(tmp_path):
     assert dict(read(tmp_path).cells["lost", "proden"]) == {0: 0.5, 1: 1.0}
 
 
-def test_a_seed_from_two_files_is_an_error_that_names_both(tmp_path):
-    one = summary(tmp_path / "a" / "summary.json")
-    two = predictions(tmp_path / "b" / "p.parquet", [1], [1])
-    with pytest.raises(ValueError, match="remove one or give the folders separately") as error:
-        read(tmp_path)
-    assert str(one) in str(error.value)
-    assert str(two) in str(error.value)
+def test_of_two_files_with_one_seed_the_newer_counts(tmp_path):
+    old, new = tmp_path / "a" / "p.parquet", tmp_path / "b" / "p.parquet"
+    predictions(new, [1, 2], [1, 2])
+    predictions(old, [1, 2], [1, 1])
+    os.utime(old, (10**9, 10**9))
+    with pytest.warns(
+        UserWarning, match=r"newest counts: lost proden from .*b/p\.parquet \(.*\) instead of .*a/p\."
+    ) as seen:
+        scores = read(tmp_path)
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    assert set(scores.cells["lost", "proden"].values()) == {1.0}
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -283,11 +289,36 @@ def test_equal_runs_in_two_folders_are_one(tmp_path):
 def test_runs_that_were_not_made_alike(tmp_path, other, difference):
     summary(tmp_path / "a" / "summary.json", seeds=[0, 1], config=config())
     summary(tmp_path / "b" / "summary.json", seeds=[0, 1], values=[[0.1], [0.2]], config=other)
-    with pytest.raises(ValueError, match=f"both have dataset 'lost'.*differ in {difference}"):
-        read(tmp_path)
+    said = f"the newest counts: lost proden from .*, which differs in {difference}"
+    with pytest.warns(UserWarning, match=said):
+        assert dict(read(tmp_path).cells["lost", "proden"]) == {0: 0.1, 1: 0.2}
     summary(tmp_path / "b" / "summary.json", seeds=[2, 3], config=other)
-    with pytest.raises(ValueError, match=f"come from runs that differ in {difference}"):
-        read(tmp_path)
+    with pytest.warns(UserWarning, match=said):
+        assert list(read(tmp_path).cells["lost", "proden"]) == [2, 3], "seeds of different runs are not mixed"
     summary(tmp_path / "b" / "summary.json", method="cc", config=other)
     with pytest.warns(UserWarning, match=f"may mislead: lost: {difference}"):
         assert len(read(tmp_path).cells) == 2
+
+
+@pytest.mark.parametrize("newest", ["a", "b"])
+def test_the_newest_run_of_a_cell_counts(tmp_path, newest):
+    for name, value, code in (("a", 0.1, "c0"), ("b", 0.2, "c1")):
+        finished = "2026-02-02T00:00:00Z" if name == newest else "2026-01-01T00:00:00Z"
+        made = config() | {"code": [code, None]}  # a custom method that was changed
+        summary(tmp_path / name / "summary.json", values=[[value]] * 2, config=made, finished=finished)
+    said = rf"lost proden from .*{newest}/summary.json \(2026-02-02T00:00:00Z\) instead of .*differs in code"
+    with pytest.warns(UserWarning, match=said):
+        scores = read(tmp_path)
+    assert set(scores.cells["lost", "proden"].values()) == {0.1 if newest == "a" else 0.2}
+
+
+def test_runs_with_the_settings_of_the_newest_count_too(tmp_path):
+    times = ("2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z", "2026-03-03T00:00:00Z")
+    made = (config(), config(epochs=5), config())
+    for i, (finished, settings) in enumerate(zip(times, made, strict=True)):
+        path = tmp_path / f"{i}" / "summary.json"
+        summary(path, seeds=[i, 9], values=[[0.1 * i], [0.5]], config=settings, finished=finished)
+    with pytest.warns(UserWarning, match="newest counts") as seen:
+        scores = read(tmp_path)
+    assert dict(scores.cells["lost", "proden"]) == {0: 0.0, 2: 0.2, 9: 0.5}
+    assert "1/summary.json" in str(seen[0].message)

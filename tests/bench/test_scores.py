@@ -66,3 +66,48 @@ def test_scores_cannot_be_changed():
 def test_impossible_cells_are_refused(cells, message):
     with pytest.raises(ValueError, match=message):
         Scores(cells)
+
+
+SCORES = Scores(
+    {(dataset, method): {0: 0.5} for dataset in ("lost", "soccer") for method in ("proden", "cc", "conf+cc")}
+)
+
+
+def test_some_methods_and_datasets_in_the_order_given():
+    some = SCORES.select(datasets=["soccer", "lost"], methods=["conf+cc", "proden"])
+    assert (some.datasets, some.methods) == (("soccer", "lost"), ("conf+cc", "proden"))
+    assert list(some.cells)[:2] == [("soccer", "conf+cc"), ("soccer", "proden")]
+    assert some.base_methods == ("proden",)
+    assert SCORES.select() == Scores(SCORES.cells, order=(SCORES.datasets, SCORES.methods))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"methods": ["prodne"]}, "methods has 'prodne', of which there is no result .did you mean 'proden'"),
+        ({"datasets": ["Lost"]}, "datasets has 'Lost', of which there is no result .did you mean 'lost'"),
+        ({"methods": ["cc", "cc"]}, "methods has 'cc' twice"),
+        ({"methods": []}, "methods is empty"),
+    ],
+)
+def test_a_choice_of_what_is_not_there(chosen, message):
+    with pytest.raises(ValueError, match=message):
+        SCORES.select(**chosen)
+
+
+def test_a_choice_without_cells():
+    scores = Scores({("lost", "cc"): {0: 0.5}, ("soccer", "pop"): {0: 0.5}})
+    with pytest.raises(ValueError, match="no chosen method has a result on a chosen dataset"):
+        scores.select(datasets=["lost"], methods=["pop"])
+
+
+def test_labels():
+    assert SCORES.labels({"cc": "CC"})["cc"] == "CC"
+    for names, message in (
+        ({"ccc": "x"}, "names has 'ccc' .did you mean 'cc'.*not in the table"),
+        ({"cc": "proden"}, "names shows two rows or columns as 'proden'"),
+        ({"cc": " "}, "names shows 'cc' as an empty text"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SCORES.labels(names)
+    assert SCORES.labels({"cc": "\x1b[1m"})["cc"] == "\\x1b[1m"

@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from candidly.bench import Spec, sweep, sweeps
+from candidly.bench import Spec, read, sweep, sweeps
 from candidly.bench import datasets as sets
 from candidly.bench import run as runs
-from candidly.bench.lock import locked
 from candidly.bench.run import Run
 from candidly.data import Dataset, load
 from candidly.data.protocols import PROTOCOLS
@@ -23,6 +22,7 @@ from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
 from candidly.methods import Proden
+from candidly.store.lock import locked
 
 SHORT = Recipe("short", epochs=12, batch_size=16)
 
@@ -181,6 +181,26 @@ def test_a_run_without_its_mark_is_done_again(tmp_path, table):
     assert not list(folder.glob("*.tmp"))
 
 
+@pytest.mark.parametrize("name", ["done", "predictions.parquet", "summary.json"])
+def test_a_changed_run_is_noticed_and_done_again(name, tmp_path, table):
+    spec = spec_of(table, methods=("proden",), seeds=(0,))
+    (folder,) = sweep(spec, tmp_path, device="cpu").done
+    path, scores = folder / name, read(tmp_path).cells
+    predictions = (folder / "predictions.parquet").read_bytes()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"0", b"1"))
+    if name != "predictions.parquet":  # which a table does not read
+        with pytest.raises(ValueError, match=r"summary.json or .*done is damaged or was changed: the checksums differ"):
+            read(tmp_path)
+    with pytest.warns(UserWarning, match="missing or were changed, so these are trained again: .*flowers-proden"):
+        assert sweep(spec, tmp_path, device="cpu").done == (folder,)
+    assert (folder / "predictions.parquet").read_bytes() == predictions
+    assert read(tmp_path).cells == scores
+    (folder / "lock").touch()  # of a process that was killed at the very end
+    assert sweep(spec, tmp_path, device="cpu").skipped == (folder,)
+    assert sorted(path.name for path in folder.iterdir()) == ["done", "predictions.parquet", "summary.json"]
+
+
 def test_a_failed_run_keeps_its_traceback_and_stops_nothing(tmp_path, table):
     spec = spec_of(table, methods=("broken", "proden"), seeds=(0,), own={"broken": Broken()})
     outcome = sweep(spec, tmp_path, device="cpu")
@@ -326,7 +346,7 @@ def test_files_of_one_name_are_refused(tmp_path, table):
 def test_what_another_process_trains_is_left_to_it(tmp_path, table):
     spec = spec_of(table, methods=("proden", "cc"), seeds=(0,))
     first, _ = Run.all_of(spec, sets.load(str(table), tmp_path), str(table), tmp_path)
-    with locked(first.folder, wait=False) as mine:
+    with locked(first.folder / "lock", wait=False) as mine:
         assert mine
         outcome = sweep(spec, tmp_path, device="cpu")
     assert outcome.failed == {"flowers proden": "another process is training it"}

@@ -386,3 +386,26 @@ def test_nan_is_never_printed():
     for style in STYLES:
         assert "nan" not in render(scores, style, scores)
     assert math.isnan(scores.spread("d", "cc"))
+
+
+@pytest.mark.parametrize("style", ["text", "markdown", "latex", "csv"])
+def test_other_names_are_shown_everywhere(style):
+    cells = {
+        ("lost", "proden"): {0: 0.7, 1: 0.75},
+        ("lost", "conf+proden"): {0: 0.8, 1: 0.81},
+        ("lost", "cc"): {0: 0.5},
+    }
+    names = {"proden": "First", "conf+proden": "Second", "cc": "Third", "lost": "Where"}
+    published = Scores({("lost", "proden"): {0: 0.6, 1: 0.7}})
+    text = render(Scores(cells), style, published, names=names)
+    assert all(shown in text for shown in names.values())
+    assert not any(name in text for name in ("proden", "cc,", "lost"))
+    assert [text.index("First"), text.index("Third")] == sorted([text.index("First"), text.index("Third")])
+    reverse = Scores(cells).select(methods=["conf+proden", "cc", "proden"])
+    text = render(reverse, style, names=names)
+    assert text.index("Second") < text.index("Third") < text.index("First")
+
+
+def test_a_chosen_dataset_without_results_of_the_chosen_methods():
+    scores = Scores({("lost", "cc"): {0: 0.5}, ("soccer", "pop"): {0: 0.5}}).select(methods=["pop"])
+    assert "soccer" in render(scores)

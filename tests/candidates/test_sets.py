@@ -1,12 +1,12 @@
 """Candidate sets: conversion from every form, checks, statistics."""
 
 import hashlib
-import json
 import subprocess
 import sys
 import tracemalloc
 import warnings
 from dataclasses import FrozenInstanceError
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from candidly.candidates import Candidates, check, encode
 from candidly.store import states
+from tests.store.cases import forge_index
 
 MATRIX = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 1]], dtype=bool)
 NAMES = [("a", "b"), ("b",), ("a", "c")]
@@ -283,20 +284,22 @@ def test_bad_facts_are_not_saved(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def set_fact(key, value, index):
+    index["facts"][key] = value
+
+
 def test_damaged_or_changed_sets_are_refused(tmp_path):
     encode(NAMES).save(tmp_path)
     index = tmp_path / "candidates.json"
     original = index.read_text()
     for key, value in (("classes", ["a", "c", "b"]), ("rows", 2), ("rows", 10**9), ("digest", "0" * 16)):
-        changed = json.loads(original)
-        changed["facts"][key] = value
-        index.write_text(json.dumps(changed))
+        index.write_text(original)
+        forge_index(index, partial(set_fact, key, value))
         with pytest.raises(ValueError, match="sets or class names in "):
             Candidates.load(tmp_path)
     for key, value in (("classes", 5), ("rows", None), ("rows", -1), ("rows", "3")):
-        changed = json.loads(original)
-        changed["facts"][key] = value
-        index.write_text(json.dumps(changed))
+        index.write_text(original)
+        forge_index(index, partial(set_fact, key, value))
         with pytest.raises(ValueError, match="holds no candidates under 'candidates'"):
             Candidates.load(tmp_path)
     index.write_text(original)

@@ -598,10 +598,10 @@ def test_held_out_rows_never_train(cleaner):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": "forever"}, "rule='forever' is unknown; use one of revocable, permanent"),
-        ({"level": "none"}, "level='none' is unknown; use one of off_candidate_mass, fixed, remark"),
-        ({"score": "max"}, "score='max' is unknown; use one of best, worst, mean, singletons"),
-        ({"calibration": "none"}, "calibration='none' is unknown; use one of reuse, holdout, auto"),
+        ({"rule": "forever"}, "rule is 'forever'; use one of revocable, permanent"),
+        ({"level": "none"}, "level is 'none'; use one of off_candidate_mass, fixed, remark"),
+        ({"score": "max"}, "score is 'max'; use one of best, worst, mean, singletons"),
+        ({"calibration": "none"}, "calibration is 'none'; use one of reuse, holdout, auto"),
         ({"alpha": 1.0}, "alpha is 1.0"),
         ({"alpha": -0.1}, "alpha is -0.1"),
         ({"alpha": math.nan}, "alpha is nan"),
@@ -611,7 +611,7 @@ def test_held_out_rows_never_train(cleaner):
         ({"per_batch": True, "level": "remark"}, "per_batch needs rule='revocable'"),
         ({"delta": 0.0}, "delta"),
         ({"delta": 2.5}, "delta"),
-        ({"stop": 0.0}, "stop is 0.0; give a fraction of lost labels above 0, or 1 to never stop"),
+        ({"stop": 0.0}, "stop is 0.0; it must be a number above 0 and at most 1"),
         ({"stop": 1.1}, "stop is 1.1"),
         ({"stop": math.nan}, "stop is nan"),
         ({"stop": True}, "stop is True"),

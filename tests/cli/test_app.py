@@ -201,10 +201,20 @@ def test_a_long_error_keeps_its_advice(capsys, monkeypatch):
     assert text.endswith("xxx; correct it\n")
 
 
-def test_faults_of_the_library_are_not_hidden(monkeypatch):
-    raising(monkeypatch, TypeError("a bug"))
-    with pytest.raises(TypeError, match="a bug"):
-        cli.main(["demo"])
+def test_a_fault_of_the_library_is_one_line_too(capsys, monkeypatch):
+    raising(monkeypatch, TypeError("a bug\nin two lines"))
+    status, text = ends_with(capsys, "demo")
+    assert status == 1
+    assert text.startswith("candidly: this is a bug in candidly (TypeError: a bug in two lines); please open an issue")
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [TypeError("a bug"), ValueError("wrong input")])
+def test_the_traceback_is_shown_on_request(capsys, monkeypatch, error):
+    raising(monkeypatch, error)
+    assert "Traceback" not in ends_with(capsys, "demo")[1]
+    monkeypatch.setenv("CANDIDLY_TRACEBACK", "1")
+    assert "Traceback" in ends_with(capsys, "demo")[1]
 
 
 def test_signals_are_handled_as_before_afterwards(capsys):

@@ -18,9 +18,8 @@ from candidly import PartialLabelClassifier
 from candidly.cleaning.audit import ALPHAS
 from candidly.cli import app as cli
 from candidly.cli import options
-from candidly.cli.options import OutputOptions, SetOptions, TrainingOptions
+from candidly.cli.options import OutputOptions, SetOptions, TrainingOptions, split_names
 from candidly.cli.output import describe_audit, describe_report
-from candidly.cli.reading import split
 from candidly.conformal.calibration import CANDIDATES, KINDS, SCORES, Rule
 from candidly.engine import Model
 from candidly.estimator import evaluation
@@ -277,10 +276,10 @@ def test_a_label_that_is_no_class_is_not_scored(place, capsys):
 def test_fit_predict_and_report(place, capsys):
     out = run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", "--report", "page.html", *TINY).out
     assert "model: model\nreport: page.html\n" in out
-    assert sorted(path.name for path in (place / "model").iterdir()) == [
-        "model.json",
-        "model.safetensors",
+    assert sorted(path.name.split(".", 1)[1] for path in (place / "model").iterdir()) == [
+        "json",
         "report.json",
+        "safetensors",
     ]
     out = run(capsys, "predict", "model", "rows.csv", "--out", "new.csv", "--alpha", "0.2").out
     assert re.search(r"40 rows, 3 classes, mean confidence [\d.]+%\nclasses per set: ", out)
@@ -297,12 +296,12 @@ def test_fit_predict_and_report(place, capsys):
 
 
 def test_predicting_and_evaluating_take_one_pass(place, kept_model, monkeypatch):
-    passes, original = [], Model.predict
-    monkeypatch.setattr(Model, "predict", lambda model, rows: passes.append(len(rows)) or original(model, rows))
+    passes, original = [], Model.predict_blocks
+    monkeypatch.setattr(Model, "predict_blocks", lambda model, rows: passes.append(len(rows)) or original(model, rows))
     cli.main(["predict", kept_model, "rows.csv", "--out", "new.csv", "--alpha", "0.3", "--max-risk", "0.9"])
-    assert passes == [64]  # one block
+    assert len(passes) == 1
     cli.main(["evaluate", kept_model, "rows.csv", "--labels", "label"])
-    assert passes == [64, 64]
+    assert len(passes) == 2
 
 
 def test_the_delimiter_of_the_training_table_is_the_default(place, capsys):
@@ -380,7 +379,7 @@ def test_evaluate_knows_classes_that_are_numbers(place, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("predict", "--out", "n.csv", "--max-risk", "1.5"), "max_risk is 1.5; it must lie between 0 and 1"),
+        (("predict", "--out", "n.csv", "--max-risk", "1.5"), "--max-risk is 1.5; it must lie between 0 and 1"),
         (
             ("predict", "--out", "n.csv", "--kind", "split"),
             "--kind applies to prediction sets; set their level with --alpha",
@@ -409,17 +408,24 @@ def test_new_rows_that_cannot_be_used(place, capsys, kept_model, arguments, mess
 
 
 def test_a_model_is_replaced_as_a_whole(place, capsys):
-    run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY)
-    first = (place / "deep/model/model.safetensors").read_bytes()
-    run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY, "--seed", "1")
-    assert (place / "deep/model/model.safetensors").read_bytes() != first
+    assert "replaced" not in run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY).out
+    first = set((place / "deep/model").iterdir())
+    out = run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY, "--seed", "1").out
+    assert out.endswith("model: deep/model\nthe model that deep/model held before was replaced\n")
+    second = set((place / "deep/model").iterdir())
+    assert len(second) == len(first)
+    assert len(second - first) == 2, "tensors and report have other contents"
+    facts = run(capsys, "fit", "rows.csv", *ROLES, "--out", "deep/model", *TINY, "--json").out
+    assert json.loads(facts)["replaced"] is True
     assert [path.name for path in (place / "deep").iterdir()] == ["model"]
 
 
 def test_the_same_seed_gives_the_same_files(place, capsys):
     for name in ("a", "b"):
         run(capsys, "fit", "rows.csv", *ROLES, "--out", name, *TINY)
-    assert (place / "a/model.safetensors").read_bytes() == (place / "b/model.safetensors").read_bytes()
+    first, second = (next((place / name).glob("*.safetensors")) for name in ("a", "b"))
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.parametrize("names", [["id", "size", "colour"], ["colour", "size"], ["label", "colour", "tags", "size"]])
@@ -636,13 +642,13 @@ def test_the_help_names_the_estimators_defaults(capsys):
     [("a", ["a"]), ("a, b", ["a", "b"]), ('"a,b",c', ["a,b", "c"]), ('"say ""a""",b', ['say "a"', "b"])],
 )
 def test_lists_of_names(text, names):
-    assert split(text, "--drop") == names
+    assert split_names(text, "--drop") == names
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,", " "])
 def test_lists_of_names_without_one(text):
     with pytest.raises(ValueError, match=r"--drop is .*, which contains an empty name"):
-        split(text, "--drop")
+        split_names(text, "--drop")
 
 
 def test_reports_need_jinja(place, capsys, monkeypatch):

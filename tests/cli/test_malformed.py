@@ -15,6 +15,7 @@ import pytest
 
 from candidly.cli import app as cli
 from candidly.tables import files
+from tests.store.cases import forge_index
 
 NAMES = ("cat", "dog", "emu")
 HOSTILE = ("<script>alert(1)</script>", "=cmd()", "\x1b[31mred\x07", "x" * 300)
@@ -127,25 +128,22 @@ def parquet(cut=None, **changes):
 def model(*path, to):
     """Change a fact of the model."""
 
-    def make(place):
-        facts = json.loads((place / "model" / "model.json").read_text())
-        inner = facts
+    def change(index):
         for key in path[:-1]:
-            inner = inner[key]
-        inner[path[-1]] = to
-        put(place / "model" / "model.json", json.dumps(facts))
+            index = index[key]
+        index[path[-1]] = to
 
-    return make
+    return lambda place: forge_index(place / "model" / "model.json", change)
 
 
 def tensors(edit, honest=False):
     """Change the file of tensors, and its hash if the attacker is honest about it."""
 
     def make(place):
-        path = place / "model" / "model.safetensors"
+        (path,) = (place / "model").glob("*.safetensors")
         path.write_bytes(edit(path.read_bytes()))
         if honest:
-            model("sha256", to=hashlib.sha256(path.read_bytes()).hexdigest())(place)
+            model("tensors", "sha256", to=hashlib.sha256(path.read_bytes()).hexdigest())(place)
 
     return make
 
@@ -160,12 +158,19 @@ def claim(data):
     return len(text).to_bytes(8, "little") + text + data[8 + size :]
 
 
-def remove(path):
-    return lambda place: os.remove(place / path)
+def remove(pattern):
+    return lambda place: os.remove(*place.glob(pattern))
 
 
-def page(to="{}"):
-    return lambda place: put(place / "model" / "report.json", to)
+def page(content=b"{}"):
+    """Replace the facts of the report, with the right hash."""
+
+    def make(place):
+        (path,) = (place / "model").glob("*.report.json")
+        path.write_bytes(content)
+        model("more", "report.json", "sha256", to=hashlib.sha256(content).hexdigest())(place)
+
+    return make
 
 
 MANY = {name: values * 700 for name, values in COLUMNS.items()} | {"tags": [f"class {i}" for i in range(21_000)]}
@@ -250,11 +255,11 @@ CASES = {
     "unknown method": (None, fit("rows.csv", "--method", "prodne"), "unknown method 'prodne'"),
     "unknown cleaner": (None, fit("rows.csv", "--cleaner", "soap"), "unknown cleaner 'soap'"),
     "unknown device": (None, [*fit(), "--device", "abacus"], "device is 'abacus'"),
-    "no epochs": (None, [*fit(), "--epochs", "0"], "max_epochs is 0"),
+    "no epochs": (None, [*fit(), "--epochs", "0"], "--epochs is 0"),
     "no members": (None, [*fit(), "--members", "0"], "members is 0"),
     "a negative seed": (None, fit("rows.csv", "--seed", "-1"), "Seed must be between 0 and 2**32 - 1"),
     # outputs
-    "the model is a file": (None, fit(out="rows.csv"), "rows.csv is a file; name a folder"),
+    "the model is a file": (None, fit(out="rows.csv"), "rows.csv is a file; choose another name"),
     "the model's folder holds something": (raw("x", "folder.csv/mine.txt"), fit(out="folder.csv"), "holds 'mine.txt'"),
     "the model lies in a file": (None, fit(out="rows.csv/model"), "rows.csv is not a folder"),
     "the table is a folder": (None, clean(out="folder.csv"), "folder.csv is a folder"),
@@ -303,7 +308,14 @@ CASES = {
     "an audit's page nowhere": (None, audit("many.csv", "--report", "none/a.html"), "the folder none does not exist"),
     # new rows
     "no model": (None, predict(model="none"), "none/model.json does not exist"),
-    "no tensors": (remove("model/model.safetensors"), predict(), "model/model.safetensors does not exist"),
+    "no tensors": (remove("model/*.safetensors"), predict(), ".safetensors does not exist"),
+    "a changed model": (
+        lambda place: put(
+            place / "model" / "model.json", (place / "model" / "model.json").read_text().replace("dog", "cow")
+        ),
+        predict(),
+        "model/model.json is damaged or was changed",
+    ),
     "an old model": (model("format", to=0), predict(), "model/model.json has format version 0"),
     "another program's model": (raw("{}", "model/model.json"), predict(), "format version None"),
     "no JSON": (raw("{", "model/model.json"), predict(), "model/model.json is not a JSON file"),
@@ -323,9 +335,9 @@ CASES = {
     "no features in the model": (model("facts", "estimator", "features", to={}), predict(), "model: "),
     "a network of nobody": (model("facts", "net", to="../../net.py"), predict(), "model: "),
     "a method of nobody": (model("facts", "method", to={"name": "os.system"}), predict(), "model: "),
-    "a damaged report": (page(), ["report", "model", "--out", "new.html"], "report.json cannot be read"),
+    "a damaged report": (page(), ["report", "model", "--out", "new.html"], "report.json of model cannot be read"),
     "no report": (
-        remove("model/report.json"),
+        remove("model/*.report.json"),
         ["report", "model", "--out", "new.html"],
         "report.json does not exist",
     ),
@@ -378,7 +390,7 @@ COMMANDS = {
     "fit": fit("rows.csv", "--report", "page.html"),
     "clean": clean("rows.csv", "--report", "page.html"),
     "clean in Parquet": clean(out="new.parquet"),
-    "audit": audit("many.csv", "--report", "page.html"),
+    "audit": audit("many.csv", "--report", "page.html", "--force-cleaning"),
     "predict": predict("rows.csv", "--alpha", "0.5"),
     "report": ["report", "model", "--out", "new.html"],
     "fit again": fit(out="model"),
@@ -398,14 +410,20 @@ def test_a_full_disk(command, place, capsys, monkeypatch):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_read_only_folder(command, place, capsys, monkeypatch):
-    real = open
+    real, low_level = open, os.open
 
     def read_only(path, mode="r", *more, **options):
         if set(mode) & set("wxa+"):
             raise OSError(errno.EROFS, "Read-only file system")
         return real(path, mode, *more, **options)
 
+    def low_level_read_only(path, flags, *more, **options):
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return low_level(path, flags, *more, **options)
+
     monkeypatch.setattr("builtins.open", read_only)
+    monkeypatch.setattr(os, "open", low_level_read_only)
     before = state(place)
     assert "nothing can be written to " in refusal(capsys, COMMANDS[command])
     assert state(place) == before

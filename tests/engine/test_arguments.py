@@ -43,24 +43,26 @@ class Beside(nn.Module):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "proden"}, r"method is 'proden'; pass an instance, such as candidly.methods.Proden\(\)"),
-        ({"method": Proden}, "pass an instance"),
+        ({"method": "proden"}, r"method is 'proden'; it must be an instance, such as candidly.methods.Proden\(\)"),
+        ({"method": Proden}, "it must be an instance"),
         (
             {"cleaner": "conformal"},
-            r"cleaner is 'conformal'; pass an instance, such as candidly.Conformal",
+            r"cleaner is 'conformal'; it must be an instance, such as candidly.Conformal",
         ),
-        ({"cleaner": Conformal}, "pass an instance"),
+        ({"cleaner": Conformal}, "it must be an instance"),
         ({"net": nn.Linear(FEATURES, CLASSES)}, "net is a module; pass a function that returns a new one"),
         ({"net": "cnn"}, "unknown network 'cnn'"),
-        ({"net": lambda: nn.Linear(FEATURES, 3)}, r"returns \(3,\) numbers per row; it must return 4 logits"),
-        ({"net": lambda: nn.Linear(FEATURES, 1)}, r"returns \(1,\) numbers per row"),
+        (
+            {"net": lambda: nn.Linear(FEATURES, 3)},
+            r"shape \(2, 3\) and .*; rows of .* must become logits of shape \(2, 4\)",
+        ),
+        ({"net": lambda: nn.Linear(FEATURES, 1)}, r"returns a tensor of shape \(2, 1\)"),
         (
             {"net": lambda: Beside(True)},
             r"does not depend on the network's parameter nets.0.side.weight; call",
         ),
-        ({"graph": "yes"}, "graph is 'yes'; use 'auto', 'on' or 'off'"),
-        ({"every": 0}, "every is 0; it must be at least 1"),
-        ({"method": Valen(warmup=0)}, "warmup is 0; it must be at least 1"),
+        ({"graph": "yes"}, "graph is 'yes'; use one of auto, on, off"),
+        ({"every": 0}, "every is 0; it must be an integer of at least 1"),
     ],
 )
 def test_a_wrong_argument_is_refused_with_advice(options, message):
@@ -92,7 +94,7 @@ def test_dropout_trains_with_a_warning():
             [[0.0], [1.0]],
             [[True, False]] * 2,
             {"seeds": 5},
-            r"seeds is 5; give a list with one seed per run",
+            r"seeds is 5; it must be a list with one seed per run",
         ),
     ],
 )

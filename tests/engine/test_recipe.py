@@ -6,16 +6,16 @@ from candidly.engine.recipe import RECIPES, Recipe, find_recipe
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs is 0; it must be at least 1"),
-        ({"batch_size": 1}, "batch_size is 1; batch normalisation needs at least 2 rows"),
+        ({"epochs": 0}, "epochs is 0; it must be an integer of at least 1"),
+        ({"batch_size": 1}, "batch_size is 1; it must be an integer of at least 2"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"optimiser": "adamw"}, "optimiser is 'adamw'; use 'adam' or 'sgd'"),
-        ({"schedule": "cosine"}, "schedule is 'cosine'; use 'one-cycle' or 'constant'"),
-        ({"max_lr": 0.0}, "max_lr is 0.0"),
+        ({"optimiser": "adamw"}, "optimiser is 'adamw'; use one of adam, sgd"),
+        ({"schedule": "cosine"}, "schedule is 'cosine'; use one of one-cycle, constant"),
+        ({"max_lr": 0.0}, "max_lr is 0.0; it must be a finite number above 0"),
         ({"max_lr": float("nan")}, "max_lr is nan"),
-        ({"weight_decay": -1.0}, "weight_decay -1.0"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0; it must be a finite number of at least 0"),
         ({"augment": 1}, "augment is 1; use True or False"),
-        ({"precision": "half"}, "precision is 'half'; use 'auto' or 'float32'"),
+        ({"precision": "half"}, "precision is 'half'; use one of auto, float32"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

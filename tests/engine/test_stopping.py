@@ -257,9 +257,12 @@ def test_checkpoints_hold_no_watch_without_patience(tmp_path):
     train(checkpoint=tmp_path / "plain", held_out=None)
     assert states.read(tmp_path / "plain")[1]["config"].keys() == {
         "method",
+        "method's code",
         "cleaner",
+        "cleaner's code",
         "recipe",
         "net",
+        "net's code",
         "problem",
         "device",
     }
@@ -285,7 +288,7 @@ def test_the_bar_ends_where_training_does(capsys):
 
 WRONG = {
     "patience alone": ({"held_out": None, "patience": 3}, "patience is 3 but there are no held-out rows"),
-    "no patience": ({"patience": 0}, "patience is 0; give a number of epochs, at least 1"),
+    "no patience": ({"patience": 0}, "patience is 0; it must be an integer of at least 1"),
     "half a patience": ({"patience": 1.5}, r"patience is 1\.5"),
     "truth": ({"patience": True}, "patience is True"),
     "one run": ({"held_out": HELD_OUT[:1]}, "held_out lists 1 runs but there are 2"),

@@ -1,6 +1,7 @@
 """The engine: interrupts and checkpoints, batches, history, and eager against captured training."""
 
 import dataclasses
+import functools
 import os
 import signal
 import threading
@@ -284,6 +285,129 @@ def test_a_checkpoint_of_another_training(different, tmp_path):
     ):
         train(**arguments)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def own_net(factor):
+    """Return a network that differs from others only in a value that it captured."""
+
+    class Own(Small):
+        def forward(self, x):
+            return factor * super().forward(x)
+
+    return Own
+
+
+def own_method(weight):
+    @dataclasses.dataclass
+    class Own(Proden):
+        def step(self, batch, phase):
+            return weight * super().step(batch, phase)
+
+    return Own()
+
+
+class Plain(Proden):
+    """A method with an attribute that is not a field."""
+
+    def __init__(self, extra):
+        self.extra = extra
+
+
+def scaled_small(factor=1.0):
+    net = Small()
+    net.head.weight.data *= factor
+    return net
+
+
+OWN = {
+    "net's code": ({"net": own_net(1)}, {"net": own_net(2)}),
+    "net's code ": ({"net": functools.partial(scaled_small, 1.0)}, {"net": functools.partial(scaled_small, 2.0)}),
+    "net's code  ": ({"net": lambda: own_net(1)()}, {"net": lambda: own_net(2)()}),
+    "method's code": ({"method": own_method(1)}, {"method": own_method(2)}),
+    "method": ({"method": Plain(1)}, {"method": Plain(2)}),
+}
+
+
+@pytest.mark.parametrize("different", OWN)
+def test_a_checkpoint_of_other_custom_code(different, tmp_path):
+    first, second = OWN[different]
+    whole = train(**first)
+    interrupted(7, checkpoint=tmp_path, **first)
+    with pytest.raises(
+        ValueError, match=rf"another training \(different: {different.strip()}\); choose another folder"
+    ):
+        train(checkpoint=tmp_path, **second)
+    assert_same(train(checkpoint=tmp_path, **first), whole)
+
+
+def forged(folder, **changes):
+    tensors, facts = states.read(folder)
+    facts |= {name: value for name, value in changes.items() if name in facts}
+    tensors |= {name.replace("_", "."): value for name, value in changes.items() if name not in facts}
+    states.write(folder, tensors, facts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"done": 999}, "'done' is 999"),
+        ({"done": STEPS}, f"'done' is {STEPS}"),
+        ({"done": -1}, r"\['done'\] is -1"),
+        ({"done": True}, r"\['done'\] is True"),
+        ({"done": 1.0}, r"\['done'\] is 1.0"),
+        ({"begun": False}, "'done' is 1"),
+        ({"begun": 1}, r"\['begun'\] is 1"),
+        ({"epoch": 10**9}, "'epoch' is 1000000000"),
+        ({"epoch": "2"}, r"\['epoch'\] is '2'"),
+        ({"epoch": 3}, r"clock is \[7\]"),
+        ({"epoch": EPOCHS, "done": 0}, "'begun' after the last epoch is True"),
+        ({"config": []}, r"\['config'\] is \[\]"),
+        ({"threads": 0}, r"\['threads'\] is 0"),
+        ({"engine_clock": torch.tensor([10**6])}, r"clock is \[1000000\]"),
+        ({"engine_clock": torch.tensor([7, 7])}, r"clock is \[7, 7\]"),
+        ({"history_loss": torch.zeros(3, 2, dtype=torch.float64)}, r"the checkpoint's history.loss is \(3, 2\)"),
+        ({"history_loss": torch.zeros(2, 2)}, r"the checkpoint's history.loss is \(2, 2\)"),
+        ({"history_more": torch.zeros(0, 2, dtype=torch.float64)}, r"the checkpoint's history.more is \(0, 2\)"),
+    ],
+)
+def test_counters_that_no_moment_of_the_training_has(changes, message, tmp_path):
+    """With the right checksums: such a checkpoint would train for ever, or with other learning rates."""
+    interrupted(2 * STEPS + 1, checkpoint=tmp_path)
+    forged(tmp_path, **changes)
+    with pytest.raises(ValueError, match=rf"cannot be continued: .*{message}.*; choose another folder or delete it"):
+        train(checkpoint=tmp_path)
+
+
+def test_facts_of_another_version(tmp_path):
+    train(checkpoint=tmp_path)
+    tensors, facts = states.read(tmp_path)
+    del facts["threads"]
+    states.write(tmp_path, tensors, facts)
+    with pytest.raises(ValueError, match="cannot be continued: 'threads' in the checkpoint is 'missing'"):
+        train(checkpoint=tmp_path)
+
+
+def test_another_number_of_threads_is_said(tmp_path):
+    interrupted(7, checkpoint=tmp_path)
+    forged(tmp_path, threads=3)
+    with pytest.warns(UserWarning, match=r"was trained with 3 threads, and torch now uses 1: .* last bits") as seen:
+        train(checkpoint=tmp_path)
+    assert len(seen) == 1
+
+
+def test_one_checkpoint_folder_has_one_training(tmp_path, monkeypatch):
+    """The second is refused at once, and the first goes on."""
+    whole, plain = train(), Training.begin_epoch
+
+    def begin(self):
+        plain(self)
+        if self.epoch == 1:
+            with pytest.raises(OSError, match="another training is using the checkpoint folder"):
+                train(checkpoint=tmp_path)
+
+    monkeypatch.setattr(Training, "begin_epoch", begin)
+    assert_same(train(checkpoint=tmp_path), whole)
+    assert not (tmp_path / "lock").exists()
 
 
 def test_ctrl_c_without_a_checkpoint(monkeypatch):
@@ -650,6 +774,14 @@ def test_divergence_is_an_error(name, cleaner):
     message = rf"training diverged: the loss of {name} is (nan|-?inf) in epoch 1, run [01] \(seed [34]\); use a smaller"
     with pytest.raises(ValueError, match=message):
         fit(problem(), method_of(name), CLEANERS[cleaner], recipe, device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", METHODS)
+def test_divergence_is_an_error_on_cuda(name):
+    """Losses are checked at the end there, but the epoch is named."""
+    with pytest.raises(ValueError, match=rf"the loss of {name} is (nan|-?inf) in epoch 1, run [01]"):
+        train(method_of(name), recipe=dataclasses.replace(RECIPE, max_lr=1e30), device="cuda")
 
 
 def test_the_run_and_epoch_that_diverged_are_named():

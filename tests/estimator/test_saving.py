@@ -14,6 +14,7 @@ from candidly.engine.nets import mlp
 from candidly.store import states
 from candidly.tables import Features, files
 from candidly.tables.schema import Schema
+from tests.store.cases import forge_index
 
 # Made by version 0.1 with net="linear" and lr=1.0: `candidly fit rows.csv --candidates tags --id key --labels truth
 # --drop '"note, long"' --folds 2 --epochs 12 --device cpu`, and what it then predicted, floats as float.hex.
@@ -131,9 +132,7 @@ def test_the_schema_is_saved_as_data(schema, tmp_path):
 def test_a_damaged_schema_is_refused(schema, tmp_path):
     PartialLabelClassifier.load(OLD / "model").save(tmp_path / "model")
     path = tmp_path / "model" / "model.json"
-    index = json.loads(path.read_text())
-    index["facts"]["estimator"]["schema"] = schema
-    path.write_text(json.dumps(index))
+    forge_index(path, lambda index: index["facts"]["estimator"].update(schema=schema))
     with pytest.raises(ValueError, match="the schema"):
         PartialLabelClassifier.load(tmp_path / "model")
 

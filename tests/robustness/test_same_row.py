@@ -19,13 +19,25 @@ def results(classifier, X):
 @pytest.mark.parametrize("classes", range(2, 34))
 @pytest.mark.parametrize("net", ["mlp", "linear"])
 def test_results_do_not_depend_on_a_rows_place(classes, net):
+    check(classes, net, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("classes", [2, 5, 10, 33])
+def test_results_do_not_depend_on_a_rows_place_on_cuda(classes):
+    check(classes, "mlp", "cuda")
+
+
+def check(classes, net, device):
     rng = np.random.default_rng(classes)
     y = np.arange(120) % classes
     S = rng.random((120, classes)) < 0.3
     S[np.arange(120), y] = True
     S[:classes] = np.eye(classes)  # every class is a single candidate once
     X, new = rng.normal(size=(120, 7)) + y[:, None], rng.normal(size=(ROWS, 7)) * classes
-    classifier = PartialLabelClassifier(net=net, folds=2, max_epochs=1, random_state=0).fit(X, S)
+    classifier = PartialLabelClassifier(
+        net=net, folds=2, max_epochs=1, force_cleaning=True, device=device, random_state=0
+    ).fit(X, S)
     together = results(classifier, new)
     reversed_ = results(classifier, new[::-1])[:, ::-1]
     assert np.array_equal(reversed_, together)

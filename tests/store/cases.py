@@ -1,8 +1,10 @@
 """What the tests of files and states share."""
 
+import json
+
 import torch
 
-from candidly.store import states
+from candidly.store import files, states
 
 OLD = ({"q": torch.tensor([1.0, 2.0])}, {"epoch": 1})
 
@@ -19,3 +21,11 @@ def assert_holds(folder, pair, **keywords):
 def listing(folder):
     """Everything below a folder, hidden or not, with contents."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def forge_index(path, change):
+    """Change the index of a state as an attacker would: with the right checksum."""
+    index = json.loads(path.read_text())
+    index.pop("checksum", None)
+    change(index)
+    path.write_text(json.dumps(index | {"checksum": files.checksum(index, "index")}))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from candidly import store
-from candidly.store import files, states
+from candidly.store import files, lock, states
 from tests.store.cases import OLD, assert_holds, listing
 
 
@@ -24,18 +24,50 @@ def test_too_much_json(tmp_path, monkeypatch):
     """Neither read nor written."""
     states.write(tmp_path, *OLD)
     for module in (files, states):
-        monkeypatch.setattr(module, "MOST_JSON", 200)
+        monkeypatch.setattr(module, "MOST_JSON", 400)
     assert_holds(tmp_path, OLD)
     before = listing(tmp_path)
     for write in (states.write, states.write_folder):
         with pytest.raises(
-            ValueError, match=r"facts are \d+ bytes of JSON, more than the limit of 200; save long lists as tensors"
+            ValueError, match=r"facts are \d+ bytes of JSON, more than the limit of 400; save long lists as tensors"
         ):
             write(tmp_path, OLD[0], {"classes": list(range(100))}, stem="state")
     assert listing(tmp_path) == before
-    (tmp_path / "state.json").write_bytes(b" " * 201)
-    with pytest.raises(ValueError, match="has 201 bytes, more than the limit of 200"):
+    (tmp_path / "state.json").write_bytes(b" " * 401)
+    with pytest.raises(ValueError, match="has 401 bytes, more than the limit of 400"):
         states.read(tmp_path)
+
+
+def test_temporary_files_of_killed_writers_are_removed(tmp_path):
+    """Only those of the same file, and none that a writer still has open."""
+    kept = [tmp_path / "notes-0123456789abcde.tmp", tmp_path / "other-0123456789abcdef.tmp", tmp_path / "notes.tmp"]
+    dead = tmp_path / "notes-0123456789abcdef.tmp"
+    for path in (*kept, dead):
+        path.write_bytes(b"half")
+    with store.replacing(tmp_path / "notes.txt") as file:
+        file.write(b"slow")
+        store.replace(tmp_path / "notes.txt", b"fast")
+        assert not dead.exists()
+        assert (tmp_path / "notes.txt").read_bytes() == b"fast"
+    assert (tmp_path / "notes.txt").read_bytes() == b"slow"
+    assert sorted(tmp_path.iterdir()) == sorted([*kept, tmp_path / "notes.txt"])
+
+
+def test_a_temporary_file_that_is_taken_for_abandoned_is_made_again(tmp_path, monkeypatch):
+    """Another writer removes it after it is created and before it is locked."""
+    real, removed = lock.claim, []
+
+    def claim(handle, wait):
+        if wait and not removed:
+            removed.extend(tmp_path.glob("*.tmp"))
+            removed[0].unlink()
+        return real(handle, wait)
+
+    monkeypatch.setattr(lock, "claim", claim)
+    store.replace(tmp_path / "notes.txt", b"new")
+    assert len(removed) == 1
+    assert (tmp_path / "notes.txt").read_bytes() == b"new"
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

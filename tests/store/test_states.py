@@ -3,15 +3,21 @@
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from candidly import store
 from candidly.store import states
-from tests.store.cases import OLD, assert_holds, listing
+from candidly.store.lock import locked
+from tests.store.cases import OLD, assert_holds, forge_index, listing
 
 NEW = ({"q": torch.tensor([3.0, 4.0])}, {"epoch": 2})
 
@@ -25,8 +31,12 @@ def tensor_file(folder):
 
 
 def edit_index(folder, **changes):
-    path = folder / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    forge_index(folder / "state.json", lambda index: index.update(changes))
+
+
+def kinds(folder):
+    """Names without the hashes of contents."""
+    return sorted(re.sub("-[0-9a-f]{16}", "-#", path.name) for path in folder.iterdir())
 
 
 def test_round_trip(tmp_path):
@@ -183,7 +193,7 @@ def test_unusable_tensors(tmp_path, tensors, message):
 
 def test_no_temporary_file_after_an_error(tmp_path, monkeypatch):
     def fail(handle):
-        assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
+        assert sorted(path.suffix for path in tmp_path.iterdir()) == [".lock", ".tmp"]
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "fsync", fail)
@@ -198,7 +208,7 @@ def test_read_only_folder(tmp_path):
     before = names(tmp_path)
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(PermissionError, match=r"state-[0-9a-f]{16}\.tmp"):
+        with pytest.raises(PermissionError, match=r"state\.lock"):
             states.write(tmp_path, *NEW)
         assert names(tmp_path) == before
         assert_holds(tmp_path, OLD)
@@ -235,32 +245,75 @@ def test_damaged_tensors(tmp_path, damage):
 def test_matching_hash_of_something_else(tmp_path):
     states.write(tmp_path, *OLD)
     tensor_file(tmp_path).write_bytes(b"hello")
-    edit_index(tmp_path, sha256=hashlib.sha256(b"hello").hexdigest())
+    name = tensor_file(tmp_path).name
+    edit_index(tmp_path, tensors={"name": name, "sha256": hashlib.sha256(b"hello").hexdigest()})
     with pytest.raises(ValueError, match="is not a safetensors file"):
         states.read(tmp_path)
+
+
+def named(name, sha256="0" * 64):
+    return {"tensors": {"name": name, "sha256": sha256}}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "format version 2, but this candidly reads 1"),
+        ({"format": 3}, "format version 3, but this candidly reads 2"),
         ({"format": None}, "format version None"),
-        ({"sha256": "0" * 64}, "truncated or was changed"),
-        ({"sha256": 3}, "lacks"),
-        ({"facts": None}, "lacks"),
-        ({"tensors": "../state-0123456789abcdef.safetensors"}, "not a tensor file next to it"),
-        ({"tensors": "sub/state-0123456789abcdef.safetensors"}, "not a tensor file next to it"),
-        ({"tensors": "sub\\state-0123456789abcdef.safetensors"}, "not a tensor file next to it"),
-        ({"tensors": "/etc/passwd"}, "not a tensor file next to it"),
-        ({"tensors": ".."}, "not a tensor file next to it"),
+        ({"format": True}, "format version True"),
+        ({"format": 2.0}, "format version 2.0"),
+        ({"format": 1}, "damaged or was changed.*'tensors'"),
+        ({"format": 1, "tensors": "state.safetensors"}, "damaged or was changed.*'sha256'"),
+        (named("state-0123456789abcdef.safetensors", 3), r"content\['tensors'\]\['sha256'\] is 3"),
+        ({"tensors": {}}, r"'name' in content\['tensors'\] is 'missing'|'sha256' in content"),
+        ({"facts": None}, r"content\['facts'\] is None"),
+        ({"another": 1}, "a key of content is 'another'"),
+        ({"more": {"notes.txt": {"name": "../notes.txt", "sha256": ""}}}, r"a file next to it is '\.\./notes"),
+        *(
+            (named(name), "the name of a file next to it is")
+            for name in ("../state-0123456789abcdef.safetensors", "sub/state.safetensors", "sub\\state.safetensors")
+        ),
+        (named("/etc/passwd"), "the name of a file next to it is '/etc/passwd'"),
+        (named(".."), r"the name of a file next to it is '\.\.'"),
     ],
 )
-def test_tampered_index(tmp_path, changes, message):
+def test_forged_index(tmp_path, changes, message):
     states.write(tmp_path, *OLD)
     edit_index(tmp_path, **changes)
     with pytest.raises(ValueError, match=message) as caught:
         states.read(tmp_path)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_wrong_sha256_in_the_index(tmp_path):
+    states.write(tmp_path, *OLD)
+    edit_index(tmp_path, **named(tensor_file(tmp_path).name))
+    with pytest.raises(ValueError, match="truncated or was changed"):
+        states.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"epoch": 1', '"epoch": 3'),
+        ('"epoch": 1', '"epoch": NaN'),
+        ('"epoch": 1', '"epoch": 1.0'),
+        ('"checksum"', '"cecksum"'),
+    ],
+)
+def test_a_changed_index_is_noticed(old, new, tmp_path):
+    states.write(tmp_path, *OLD)
+    path = tmp_path / "state.json"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=r"state\.json is damaged or was changed .*restore it from a copy"):
+        states.read(tmp_path)
+
+
+def test_an_index_with_another_layout_is_the_same(tmp_path):
+    states.write(tmp_path, *OLD)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    assert_holds(tmp_path, OLD)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"format": 1', b"\xff\xfe", b"[1]", b"3"])
@@ -274,29 +327,125 @@ def test_unreadable_index(tmp_path, content):
 def test_a_folder_written_as_a_whole(tmp_path):
     folder = tmp_path / "deep" / "mine"
     states.write_folder(folder, *OLD, more={"findings.json": b"{}", "notes.txt": b"old"})
-    assert names(folder) == ["findings.json", "model.json", "model.safetensors", "notes.txt"]
+    assert kinds(folder) == ["model-#.findings.json", "model-#.notes.txt", "model-#.safetensors", "model.json"]
     assert_holds(folder, OLD, stem="model")
+    assert states.read_more(folder, "notes.txt") == b"old"
     assert names(tmp_path / "deep") == ["mine"]
-    states.write_folder(folder, *NEW, more={"findings.json": b"[]"})  # notes.txt was ours: it goes
-    assert names(folder) == ["findings.json", "model.json", "model.safetensors"]
-    assert (folder / "findings.json").read_bytes() == b"[]"
+    states.write_folder(folder, *NEW, more={"findings.json": b"[]"})
+    assert kinds(folder) == ["model-#.findings.json", "model-#.safetensors", "model.json"]
+    assert states.read_more(folder, "findings.json") == b"[]"
+    with pytest.raises(KeyError, match=r"notes\.txt"):
+        states.read_more(folder, "notes.txt")
     assert_holds(folder, NEW, stem="model")
     assert names(tmp_path / "deep") == ["mine"]
     (tmp_path / "empty").mkdir(mode=0o750)
     states.write_folder(str(tmp_path / "empty"), *OLD, stem="state")
-    assert names(tmp_path / "empty") == ["state.json", "state.safetensors"]
+    assert kinds(tmp_path / "empty") == ["state-#.safetensors", "state.json"]
     assert (tmp_path / "empty").stat().st_mode & 0o777 == 0o750
     assert_holds(tmp_path / "empty", OLD)
 
 
-def test_a_pair_with_hashes_and_a_whole_folder_replace_each_other(tmp_path):
+def test_a_damaged_additional_file(tmp_path):
+    states.write_folder(tmp_path, *OLD, more={"notes.txt": b"old"})
+    next(tmp_path.glob("*.notes.txt")).write_bytes(b"odd")
+    with pytest.raises(ValueError, match=r"notes\.txt \(3 bytes\) is truncated or was changed"):
+        states.read_more(tmp_path, "notes.txt")
+
+
+def test_one_state_has_one_writer(tmp_path):
+    """Another one waits until the lock is released."""
     states.write(tmp_path, *OLD)
-    (tmp_path / "state-0123456789abcdef-0123456789abcdef.tmp").write_bytes(b"left by a killed writer")
-    states.write_folder(tmp_path, *NEW, stem="state")
-    assert names(tmp_path) == ["state.json", "state.safetensors"]
+    thread = threading.Thread(target=lambda: states.write(tmp_path, *NEW))
+    with locked(tmp_path / "state.lock", wait=False):
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+        assert_holds(tmp_path, OLD)
+    thread.join(10)
     assert_holds(tmp_path, NEW)
+    assert len(names(tmp_path)) == 2
+
+
+def test_what_a_killed_writer_left_is_removed_without_writing(tmp_path):
+    states.tidy(tmp_path / "none")
+    assert names(tmp_path) == []
+    states.write_folder(tmp_path, *OLD, stem="state", more={"notes.txt": b"old"})
+    before = listing(tmp_path)
+    leftovers = ("state.lock", "state-0123456789abcdef.tmp", "state-0123456789abcdef.safetensors")
+    for name in leftovers:
+        (tmp_path / name).write_bytes(b"left")
+    (tmp_path / "other.txt").write_bytes(b"kept")
+    states.tidy(tmp_path)
+    assert listing(tmp_path) == before | {"other.txt": b"kept"}
+
+
+def test_a_folder_is_checked_before_the_work(tmp_path):
+    assert not states.check_folder(tmp_path / "new")
+    assert not states.check_folder(tmp_path)
+    states.write_folder(tmp_path, *OLD)
+    (tmp_path / "model.lock").touch()
+    assert states.check_folder(tmp_path)
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ValueError, match=r"holds 'thesis\.tex', which is not part of a saved model"):
+        states.check_folder(tmp_path)
+
+
+def write_0_1(folder, pair, more):
+    """Save as version 0.1 did."""
+    folder.mkdir(exist_ok=True)
+    data = save(pair[0])
+    index = {"format": 1, "tensors": "model.safetensors", "sha256": hashlib.sha256(data).hexdigest()}
+    index |= {"more": sorted(more), "facts": pair[1]}
+    (folder / "model.json").write_text(json.dumps(index, indent=1))
+    for name, content in {**more, "model.safetensors": data}.items():
+        (folder / name).write_bytes(content)
+
+
+def test_a_folder_of_version_0_1_is_read_and_replaced(tmp_path):
+    folder = tmp_path / "mine"
+    write_0_1(folder, OLD, {"findings.json": b"{}"})
+    for leftover in (".mine-0123456789abcdef.old", ".mine-0123456789abcdef.tmp"):
+        shutil.copytree(folder, tmp_path / leftover)
+    others = [".mine-0123456789abcdef.new", ".other-0123456789abcdef.old"]
+    for other in others:
+        (tmp_path / other).mkdir()
+    assert_holds(folder, OLD, stem="model")
+    assert states.read_more(folder, "findings.json") == b"{}"
+    states.write_folder(folder, *NEW, more={"report.json": b"[]"})
+    assert_holds(folder, NEW, stem="model")
+    assert kinds(folder) == ["model-#.report.json", "model-#.safetensors", "model.json"]
+    assert names(tmp_path) == [*others, "mine"]
+
+
+def test_a_killed_replacement_of_version_0_1_is_finished(tmp_path, monkeypatch):
+    """Its files are known to be old even after the new index is in place."""
+    write_0_1(tmp_path / "mine", OLD, {"findings.json": b"{}"})
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda self, missing_ok=False: None)  # so that nothing is removed, nor the lock
+        states.write_folder(tmp_path / "mine", *NEW)
+    assert {"findings.json", "model.lock", "model.safetensors"} < set(names(tmp_path / "mine"))
+    assert_holds(tmp_path / "mine", NEW, stem="model")
+    states.write_folder(tmp_path / "mine", *OLD)
+    assert kinds(tmp_path / "mine") == ["model-#.safetensors", "model.json"]
+    states.write_folder(tmp_path / "mine", *OLD)
+    assert "replaces" not in json.loads((tmp_path / "mine" / "model.json").read_text())
+
+
+def test_a_reader_survives_a_replacement(tmp_path, monkeypatch):
+    """The tensors vanish after the index was read: the index is read again."""
     states.write(tmp_path, *OLD)
+    read, calls = states.read_limited, []
+
+    def replaced(path):
+        content = read(path)
+        calls.append(path)
+        if len(calls) < 3:
+            states.write(tmp_path, *(NEW if len(calls) == 1 else OLD))
+        return content
+
+    monkeypatch.setattr(states, "read_limited", replaced)
     assert_holds(tmp_path, OLD)
+    assert len(calls) == 3
 
 
 def test_a_linked_folder_stays_a_link(tmp_path):
@@ -317,7 +466,8 @@ def test_what_others_wrote_is_not_replaced(foreign, ours, tmp_path):
     (folder / foreign).write_bytes(b"precious")
     before = listing(tmp_path)
     with pytest.raises(
-        ValueError, match=rf"mine holds '{foreign}', which would be deleted; choose a new or an empty folder"
+        ValueError,
+        match=rf"mine holds '{foreign}', which is not part of a saved model; choose a new or an empty folder",
     ):
         states.write_folder(folder, *NEW)
     assert listing(tmp_path) == before
@@ -327,7 +477,7 @@ def test_a_folder_within_or_a_file_instead(tmp_path):
     states.write_folder(tmp_path / "mine", *OLD)
     (tmp_path / "mine" / "model-0123456789abcdef.safetensors").mkdir()
     before = listing(tmp_path)
-    with pytest.raises(ValueError, match="which would be deleted"):
+    with pytest.raises(ValueError, match="which is not part of a saved model"):
         states.write_folder(tmp_path / "mine", *NEW)
     with pytest.raises(ValueError, match="is a file; choose another name"):
         states.write_folder(tmp_path / "mine" / "model.json", *NEW)
@@ -344,9 +494,9 @@ def test_a_damaged_folder_can_be_replaced(tmp_path):
         assert_holds(tmp_path / "mine", NEW, stem="model")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "model.json", "model.safetensors"])
-def test_further_files_have_names_of_their_own(name, tmp_path):
-    with pytest.raises(ValueError, match=r"stem is|more contains"):
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden"])
+def test_further_files_have_plain_names(name, tmp_path):
+    with pytest.raises(ValueError, match="stem is"):
         states.write_folder(tmp_path / "mine", *OLD, more={name: b""})
     assert names(tmp_path) == []
 
@@ -354,21 +504,15 @@ def test_further_files_have_names_of_their_own(name, tmp_path):
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize(
     ("name", "call"),
-    [
-        ("mkdir", 1),
-        *(("replace", call) for call in (1, 2, 3)),
-        *(("fsync", call) for call in range(1, 7)),
-        ("rename", 1),
-        ("rename", 2),
-    ],
+    [("mkdir", 1), *(("replace", call) for call in (1, 2, 3)), *(("fsync", call) for call in range(1, 6))],
 )
-def test_crash_leaves_the_old_folder_or_none(name, call, there, tmp_path, monkeypatch):
-    """And no other trace, be it the first or the second of the two renames that fails."""
+def test_an_error_leaves_the_old_folder_or_none(name, call, there, tmp_path, monkeypatch):
+    """And no other trace; the sixth fsync comes when the new index is in place."""
     folder = tmp_path / "new" / "mine"
     if there:
         states.write_folder(folder, *OLD, more={"notes.txt": b"old"})
-    elif (name, call) == ("rename", 2):
-        return  # there is a single one then
+        if name == "mkdir":
+            return  # none is made
     before = listing(tmp_path)
     with monkeypatch.context() as patch:
         crash_at(patch, name, call)
@@ -379,14 +523,15 @@ def test_crash_leaves_the_old_folder_or_none(name, call, there, tmp_path, monkey
     assert_holds(folder, NEW, stem="model")
 
 
-def test_crash_after_the_new_folder_is_in_place(tmp_path, monkeypatch):
+def test_an_error_after_the_new_index_is_in_place(tmp_path, monkeypatch):
     states.write_folder(tmp_path / "mine", *OLD)
     with monkeypatch.context() as patch:
-        crash_at(patch, "fsync", 5)  # of the folder around it
+        crash_at(patch, "fsync", 4)
         with pytest.raises(Crash):
             states.write_folder(tmp_path / "mine", *NEW)
-    assert names(tmp_path) == ["mine"]
     assert_holds(tmp_path / "mine", NEW, stem="model")
+    states.write_folder(tmp_path / "mine", *NEW)
+    assert kinds(tmp_path / "mine") == ["model-#.safetensors", "model.json"]
 
 
 def test_nothing_is_written_of_what_cannot_be(tmp_path):
@@ -401,7 +546,7 @@ def forge(folder, header, body=b"", length=None):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     data = (len(text) if length is None else length).to_bytes(8, "little") + text + body
     tensor_file(folder).write_bytes(data)
-    edit_index(folder, sha256=hashlib.sha256(data).hexdigest())
+    edit_index(folder, **named(tensor_file(folder).name, hashlib.sha256(data).hexdigest()))
 
 
 @pytest.mark.parametrize(

@@ -508,7 +508,7 @@ def test_check_writable_refuses(tmp_path, name, message):
 
 
 def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "open", refuse(OSError(errno.EROFS, "Read-only file system")), raising=False)
+    monkeypatch.setattr(os, "open", refuse(OSError(errno.EROFS, "Read-only file system")))
     with pytest.raises(OSError, match=r"nothing can be written to .*: Read-only file system; name another") as caught:
         files.check_writable(tmp_path / "t.csv")
     one_line(caught)

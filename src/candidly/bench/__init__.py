@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from candidly.bench.collect import read, read_csv
+    from candidly.bench.own import read_own
     from candidly.bench.scores import Scores
     from candidly.bench.spec import SUITES, Spec, read_spec
     from candidly.bench.sweeps import Outcome, sweep
     from candidly.bench.table import render
 
-__all__ = ["SUITES", "Outcome", "Scores", "Spec", "read", "read_csv", "read_spec", "render", "sweep"]
+__all__ = ["SUITES", "Outcome", "Scores", "Spec", "read", "read_csv", "read_own", "read_spec", "render", "sweep"]
 
 _HOMES = {
     "SUITES": "spec",
@@ -22,6 +23,7 @@ _HOMES = {
     "Spec": "spec",
     "read": "collect",
     "read_csv": "collect",
+    "read_own": "own",
     "read_spec": "spec",
     "render": "table",
     "sweep": "sweeps",

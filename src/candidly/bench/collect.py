@@ -8,6 +8,8 @@ the results were made get their present name.
 
 import csv
 import os
+import re
+import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from candidly import store
+from candidly.bench import marker
 from candidly.bench.names import current
 from candidly.bench.scores import Cell, Scores, check_share, mean_of
 from candidly.messages import listed, visible
@@ -37,11 +40,21 @@ Entry = tuple[str, str, int]
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """The content of one file: accuracies and, for a run, the settings that all runs on a dataset should share."""
+    """The content of one file: accuracies and, for a run, its settings and when it finished.
+
+    `settings` should be the same for all runs on a dataset, `parts` for all runs of a method on it.
+    """
 
     path: Path
     shares: dict[Entry, float]
+    finished: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """A key that is greater for newer files."""
+        return self.finished, str(self.path)
 
 
 def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
@@ -65,13 +78,19 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     FileNotFoundError
         If a folder does not exist.
     ValueError
-        If nothing is found, a file is malformed, two files have the same dataset, method and seed (unless a run with
-        more seeds repeats another), or a cell's seeds come from runs with different settings.
+        If nothing is found or a file is malformed.
 
     Warns
     -----
     UserWarning
-        If a file has no accuracy for this split, or cells of one dataset have different seeds or settings.
+        If a file has no accuracy for this split, if there are several runs of one dataset and method, of which the
+        newest counts, or if cells of one dataset have different seeds or settings.
+
+    Notes
+    -----
+    Runs of one dataset and method with the same settings and different seeds are joined; if one of them repeats seeds
+    of another, the one with more seeds counts. Of runs with different settings, only the newest counts, and those with
+    the same settings.
 
     Examples
     --------
@@ -94,21 +113,13 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     silent = [str(source.path) for source in sources if not source.shares]
     if silent:
         warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {listed(silent)}", stacklevel=2)
-    found: dict[Entry, _Source] = {}
-    for source in sorted(sources, key=lambda one: -len(one.shares)):  # larger runs first: they replace smaller ones
-        for entry, share in source.shares.items():
-            known = found.setdefault(entry, source)
-            smaller = bool(source.settings) and len(source.shares) < len(known.shares)
-            if known is not source and not (
-                known.settings == source.settings and (smaller or known.shares[entry] == share)
-            ):
-                raise ValueError(_collision(entry, source, known))
+    found = _choose(sources)
     if not found:
         raise ValueError(
             f"no {split} accuracies under {', '.join(map(str, folders))}; "
             "give folders with summary.json or Parquet files of predictions"
         )
-    _check_settings(found)
+    _compare_settings(found)
     return _gather({entry: source.shares[entry] for entry, source in found.items()}, split)
 
 
@@ -186,35 +197,63 @@ def _find(folders: Sequence[AnyPath]) -> list[Path]:
     return list(paths.values())
 
 
-def _collision(entry: Entry, one: _Source, other: _Source) -> str:
-    both = f"{one.path} and {other.path} both have dataset {entry[0]!r}, method {entry[1]!r}, seed {entry[2]}"
-    differ = _differences([one, other])
-    return f"{both}{f', and differ in {differ}' if differ else ''}; remove one or give the folders separately"
+def _choose(sources: Sequence[_Source]) -> dict[Entry, _Source]:
+    """Return the file that counts for each dataset, method and seed; warn where newer files replace others."""
+    cells: dict[Cell, list[_Source]] = defaultdict(list)
+    for source in sources:
+        for cell in dict.fromkeys((dataset, method) for dataset, method, _ in source.shares):
+            cells[cell].append(source)
+    found: dict[Entry, _Source] = {}
+    replaced: dict[tuple[Path, Path], str] = {}
+    for cell, rivals in cells.items():
+        newest = max((one for one in rivals if one.settings), key=lambda one: one.age, default=None)
+        kept = []
+        for one in rivals:
+            differ = _differences([newest, one], parts=True) if newest is not None and one.settings else ""
+            if newest is None or not differ:
+                kept.append(one)
+            else:
+                replaced[newest.path, one.path] = f"{_name(cell, newest, one)}, which differs in {differ}"
+        for one in sorted(sorted(kept, key=lambda one: one.age, reverse=True), key=lambda one: -len(one.shares)):
+            for entry in (entry for entry in one.shares if entry[:2] == cell):
+                _settle(found, entry, one, replaced)
+    if replaced:
+        text = listed(replaced.values(), mark=" | ")
+        warnings.warn(f"there are several runs of one dataset and method, and the newest counts: {text}", stacklevel=3)
+    return found
 
 
-def _check_settings(found: Mapping[Entry, _Source]) -> None:
-    """Raise if the runs of a cell have different settings; warn if the runs on a dataset do."""
-    cells: dict[Cell, dict[Path, _Source]] = defaultdict(dict)
+def _settle(found: dict[Entry, _Source], entry: Entry, one: _Source, replaced: dict[tuple[Path, Path], str]) -> None:
+    """Decide between a file and the one found before, which has no fewer accuracies."""
+    known = found.setdefault(entry, one)
+    repeats = bool(known.settings and one.settings) and len(one.shares) < len(known.shares)
+    if known is one or repeats or known.shares[entry] == one.shares[entry]:
+        return
+    newer, older = (one, known) if one.age > known.age else (known, one)
+    found[entry] = newer
+    replaced[newer.path, older.path] = _name(entry[:2], newer, older)
+
+
+def _name(cell: Cell, newer: _Source, older: _Source) -> str:
+    return f"{' '.join(cell)} from {newer.path} ({newer.finished}) instead of {older.path} ({older.finished})"
+
+
+def _compare_settings(found: Mapping[Entry, _Source]) -> None:
+    """Warn if the runs on a dataset have different settings."""
     datasets: dict[str, dict[Path, _Source]] = defaultdict(dict)
-    for (dataset, method, _), source in found.items():
-        if source.settings:
-            cells[dataset, method][source.path] = datasets[dataset][source.path] = source
-    for cell, sources in cells.items():
-        differ = _differences(sources.values())
-        if differ:
-            where = listed(map(str, sources))
-            raise ValueError(f"the seeds of {cell} come from runs that differ in {differ}: {where}; remove all but one")
+    for (dataset, _, _), source in found.items():
+        datasets[dataset][source.path] = source
     uneven = [f"{name}: {text}" for name, sources in datasets.items() if (text := _differences(sources.values()))]
     if uneven:
         text = listed(uneven, mark=" | ")
         warnings.warn(f"runs on the same dataset have different settings, so tables may mislead: {text}", stacklevel=3)
 
 
-def _differences(sources: Iterable[_Source]) -> str:
-    """Describe the settings in which runs differ; "" if they are the same."""
+def _differences(sources: Iterable[_Source], *, parts: bool = False) -> str:
+    """Describe the settings, with `parts` also those of method and cleaner, in which runs differ; "" if in none."""
     values: dict[str, set[str]] = defaultdict(set)
     for source in sources:
-        for key, value in source.settings.items():
+        for key, value in (source.settings | source.parts if parts else source.settings).items():
             values[key].add(str(value))
     return listed(f"{key} ({listed(sorted(found))})" for key, found in values.items() if len(found) > 1)
 
@@ -231,7 +270,21 @@ def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"protocol": config.get("protocol"), "content of the dataset": content} | found
 
 
+def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    config = facts.get("config")
+    names = ("method", "cleaner", "code", "inits")
+    return {name: config.get(name) for name in names} if isinstance(config, dict) else {}
+
+
+def _finished(path: Path, told: Any = None) -> str:
+    """Return when a run finished; when its file was changed if the file does not tell."""
+    if isinstance(told, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told, re.ASCII):
+        return told
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(path.stat().st_mtime))
+
+
 def _read_summary(path: Path, split: str) -> _Source:
+    marker.check(path)
     facts = store.read_json(path)
     if "format" not in facts:
         return _Source(path, {})  # the file of another program
@@ -257,7 +310,7 @@ def _read_summary(path: Path, split: str) -> _Source:
             raise ValueError(f"{path}: {name} of seed {seed} is {starts!r}; give a list, one number per initialisation")
         shares = [check_share(value, f"{path}: {name} of seed {seed}") for value in starts]
         entries[visible(dataset), current(visible(method)), seed] = mean_of(shares)
-    return _Source(path, entries, _settings(facts))
+    return _Source(path, entries, _finished(path, facts.get("finished")), _settings(facts), _parts(facts))
 
 
 def _read_predictions(path: Path, split: str) -> _Source:
@@ -275,7 +328,7 @@ def _read_predictions(path: Path, split: str) -> _Source:
                     counts[entry] = right + group["right_sum"], rows + group["right_count"]
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} cannot be read as Parquet ({error}); write it again") from error
-    return _Source(path, {entry: right / rows for entry, (right, rows) in counts.items()})
+    return _Source(path, {entry: right / rows for entry, (right, rows) in counts.items()}, _finished(path))
 
 
 def _count(batch: pa.RecordBatch, split: str) -> list[dict[str, Any]]:

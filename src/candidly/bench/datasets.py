@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly import data, store
-from candidly.bench.lock import locked
 from candidly.candidates import Candidates
 from candidly.data import corrupt
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import default, scaling
 from candidly.engine.description import describe
+from candidly.store import states
+from candidly.store.lock import locked
 
 SEED = 0  # for all candidate sets: they belong to the dataset, not to a run
 DEFAULT_STEPS = {
@@ -117,10 +118,11 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
         return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
     facts = {"dataset": fingerprint(part), "step": step, "numbers": list(numbers), "seed": SEED}
     folder = kept / f"{step}-{store.digest(facts)}"
-    with locked(folder, wait=True):
+    with locked(folder / "lock", wait=True):
         if not (folder / "candidates.json").is_file():
             Candidates(_make(part, step, numbers, device), dataset.classes).save(folder, facts)
     try:
+        states.tidy(folder, stem="candidates")
         S = Candidates.load(folder).matrix
     except ValueError as error:
         raise ValueError(f"{error}; or remove {folder} to generate the sets again") from error

@@ -4,6 +4,7 @@ The diagram of J. Demšar, Statistical Comparisons of Classifiers over Multiple 
 """
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from candidly.bench.scores import Scores
@@ -23,7 +24,7 @@ FONT, SMALL, GREY = 10, 8, "0.4"
 LONGEST = 40
 
 
-def draw(scores: Scores, path: str | os.PathLike[str]) -> None:
+def draw(scores: Scores, path: str | os.PathLike[str], names: Mapping[str, str] | None = None) -> None:
     """Draw the critical-difference diagram of the methods into a file.
 
     The same scores give the same bytes, with the same version of matplotlib.
@@ -33,6 +34,8 @@ def draw(scores: Scores, path: str | os.PathLike[str]) -> None:
     scores : Scores
     path : path
         A file name that ends in .svg, .pdf or .png; the file is replaced if it exists.
+    names : mapping of str to str, optional
+        What to show instead of the names of some methods.
 
     Raises
     ------
@@ -53,24 +56,26 @@ def draw(scores: Scores, path: str | os.PathLike[str]) -> None:
     '<?xml'
     """
     check_format(path)
-    found = ranks(scores)
+    found, labels = ranks(scores), scores.labels(names)
     if not found.average:
         raise ValueError(f"no diagram: {found.reason}; leave out the methods or datasets with missing cells")
     if found.distance is None:
         raise ValueError(f"no diagram of {len(found.average)} method; give scores of at least two")
     distance = found.distance
-    write_figure(path, lambda: _figure(found, distance))
+    write_figure(path, lambda: _figure(found, distance, labels))
 
 
-def _figure(found: Ranks, distance: float) -> "Figure":
+def _figure(found: Ranks, distance: float, labels: Mapping[str, str]) -> "Figure":
     from matplotlib.figure import Figure
 
     order = sorted(found.average, key=lambda method: found.average[method])
     half, number = (len(order) + 1) // 2, len(order)
     levels = _stack(found)
-    start, side = (MARGIN + ELBOW + max(map(_measure, names)) for names in (order[:half], order[half:]))
+    start, end = (
+        MARGIN + ELBOW + max(_measure(labels[name]) for name in side) for side in (order[:half], order[half:])
+    )
     top = BARS + BAR * len(set(levels.values()))
-    width, height = start + AXIS_WIDTH + side, top + LINE * half + MARGIN
+    width, height = start + AXIS_WIDTH + end, top + LINE * half + MARGIN
     figure = Figure((width, height), dpi=200)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
@@ -86,7 +91,7 @@ def _figure(found: Ranks, distance: float) -> "Figure":
     for i, method in enumerate(order):  # inner methods are drawn lower, so that no two lines cross
         y = top + LINE * (min(i, number - 1 - i) + 0.5)
         end = start - ELBOW if i < half else start + AXIS_WIDTH + ELBOW
-        _draw_method(axes, method, found.average[method], at[method], y, end)
+        _draw_method(axes, labels[method], found.average[method], at[method], y, end)
     return figure
 
 

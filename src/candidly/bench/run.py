@@ -4,7 +4,7 @@ The name of a run folder has the dataset, the method and a hash of the configura
 
 - ``summary.json``: the configuration, the metrics of every seed and initialisation, versions and machine;
 - ``predictions.parquet``: one record per row, seed and initialisation;
-- ``done``: the checksums of these two files, written last; a run without it is trained again;
+- ``done``: the checksums of these two files, written last; a run without it, or with other files, is trained again;
 - ``failed.txt``, instead of these three: why the run failed, and the traceback;
 - ``lock``: only while the run trains.
 
@@ -13,8 +13,6 @@ dataset, the settings of method and cleaner, their code unless it is this librar
 """
 
 import dataclasses
-import hashlib
-import inspect
 import json
 import os
 import platform
@@ -34,9 +32,11 @@ import torch
 from numpy.typing import NDArray
 
 from candidly import __version__, metrics, store
+from candidly.bench import marker
 from candidly.bench.collect import FORMAT
 from candidly.bench.datasets import find_net, fingerprint
 from candidly.bench.names import stored
+from candidly.bench.own import code_of
 from candidly.bench.spec import NEXT_INIT, Spec
 from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.data.dataset import Dataset
@@ -46,7 +46,6 @@ from candidly.engine.device import find_device
 from candidly.engine.model import Model
 from candidly.engine.problem import Problem
 from candidly.engine.training import fit
-from candidly.methods import Method
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Run:
             method, cleaner = spec.parts(name)
             parts = {"method": describe(method), "cleaner": _settings(cleaner)}
             kept = stored(name)
-            config = shared | parts | {"name": kept, "code": [_code(part) for part in (method, cleaner)]}
+            config = shared | parts | {"name": kept, "code": [code_of(part) for part in (method, cleaner)]}
             slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{kept[:60]}".lower()).strip("-")
             runs.append(cls(source, name, config, out / f"{slug}-{store.digest(config)}"))
         return runs
@@ -108,8 +107,8 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether the results are complete."""
-        return all((self.folder / name).is_file() for name in ("done", "summary.json", "predictions.parquet"))
+        """Whether the results are complete, and as they were written."""
+        return marker.is_intact(self.folder)
 
     @property
     def failed(self) -> bool:
@@ -127,16 +126,6 @@ def _settings(cleaner: Cleaner | None) -> Any:
     if isinstance(cleaner, Conformal) and (cleaner.rule == "revocable" or cleaner.stop == 1):
         del settings["stop"]
     return settings
-
-
-def _code(part: Method | Cleaner | None) -> str | None:
-    """Hash the source code of a custom method or cleaner; None for one of this library."""
-    if part is None or type(part).__module__.startswith("candidly."):
-        return None
-    try:
-        return hashlib.sha256(inspect.getsource(type(part)).encode()).hexdigest()[:16]
-    except (OSError, TypeError):  # a class that was defined in an interactive session has no file
-        return None
 
 
 def execute(
@@ -285,17 +274,11 @@ def _machine(device: str) -> dict[str, Any]:
 
 
 def _write(run: Run, summary: dict[str, Any], predictions: bytes) -> None:
-    files = {
-        "predictions.parquet": predictions,
-        "summary.json": (json.dumps(summary, indent=1) + "\n").encode(),
-    }
     run.folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        store.replace(run.folder / name, content)
-    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
-    store.replace(run.folder / "done", sums.encode())
     for leftover in (run.folder / "failed.txt", *run.folder.glob("*.tmp")):  # of earlier attempts
         leftover.unlink(missing_ok=True)
+    text = (json.dumps(summary, indent=1) + "\n").encode()
+    marker.write(run.folder, {"predictions.parquet": predictions, "summary.json": text})
 
 
 def fail(run: Run, error: BaseException) -> None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from candidly.bench import names
-from candidly.messages import visible
+from candidly.messages import did_you_mean, listed_names, visible
 
 __all__ = ["Cell", "Scores"]
 
@@ -29,6 +29,8 @@ class Scores:
         with each cleaner, in the order of the papers.
     split : str, default "test"
         Which rows were predicted.
+    order : pair of tuples of str
+        Datasets and methods in another order than the above; `select` sets it.
 
     Raises
     ------
@@ -46,6 +48,7 @@ class Scores:
 
     cells: Mapping[Cell, Mapping[int, float]]
     split: str = "test"
+    order: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def __post_init__(self) -> None:
         cells: dict[Cell, Mapping[int, float]] = {}
@@ -61,23 +64,75 @@ class Scores:
             for seed, accuracy in seeds.items():
                 check_share(accuracy, f"the cell {cell}, seed {seed}")
             cells[cell] = MappingProxyType(dict(sorted(seeds.items())))
-        ordered = dict(sorted(cells.items(), key=lambda item: (item[0][0], _place(item[0][1]))))
-        object.__setattr__(self, "cells", MappingProxyType(ordered))
+        object.__setattr__(self, "cells", cells)
+        places = [(dataset, method) for dataset in self.datasets for method in self.methods]
+        object.__setattr__(self, "cells", MappingProxyType({cell: cells[cell] for cell in places if cell in cells}))
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of the datasets, sorted."""
-        return tuple(dict.fromkeys(dataset for dataset, _ in self.cells))
+        """Names of the datasets, sorted or in the order selected."""
+        return self.order[0] or tuple(sorted({dataset for dataset, _ in self.cells}))
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the methods, those without a cleaner first."""
-        return tuple(sorted({method for _, method in self.cells}, key=_place))
+        """Names of the methods, those without a cleaner first, or in the order selected."""
+        return self.order[1] or tuple(sorted({method for _, method in self.cells}, key=_place))
 
     @property
     def base_methods(self) -> tuple[str, ...]:
         """Names of the methods without a cleaner."""
         return tuple(method for method in self.methods if not names.split(method)[0])
+
+    def select(self, datasets: Iterable[str] | None = None, methods: Iterable[str] | None = None) -> "Scores":
+        """Return the scores of some datasets and methods, in the order given; None stands for all.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown or given twice, or if no cell is left.
+
+        Examples
+        --------
+        >>> scores = Scores({("lost", "proden"): {0: 0.7}, ("lost", "cc"): {0: 0.6}, ("lost", "pop"): {0: 0.8}})
+        >>> scores.select(methods=["pop", "proden"]).methods
+        ('pop', 'proden')
+        """
+        chosen = (
+            _pick("datasets", datasets, self.datasets),
+            _pick("methods", methods, self.methods),
+        )
+        cells = {cell: seeds for cell, seeds in self.cells.items() if cell[0] in chosen[0] and cell[1] in chosen[1]}
+        if not cells:
+            raise ValueError("no chosen method has a result on a chosen dataset; choose others")
+        return Scores(cells, self.split, chosen)
+
+    def labels(self, names: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the text that a table shows for each dataset and method: its name, or another one from `names`.
+
+        Raises
+        ------
+        ValueError
+            If `names` has an unknown key, or if two methods or two datasets would be shown alike.
+
+        Examples
+        --------
+        >>> Scores({("lost", "proden"): {0: 0.7}}).labels({"proden": "PRODEN"})
+        {'lost': 'lost', 'proden': 'PRODEN'}
+        """
+        names = {} if names is None else {visible(key): visible(text).strip() for key, text in names.items()}
+        known = (*self.datasets, *self.methods)
+        for name, text in names.items():
+            if name not in known:
+                raise ValueError(f"names has {name!r}{did_you_mean(name, known)}, which is not in the table; check it")
+            if not text:
+                raise ValueError(f"names shows {name!r} as an empty text; give a name")
+        shown = {name: names.get(name, name) for name in known}
+        for group in (self.datasets, self.methods):
+            texts = [shown[name] for name in group]
+            twice = next((text for text in texts if texts.count(text) > 1), None)
+            if twice is not None:
+                raise ValueError(f"names shows two rows or columns as {twice!r}; give different names")
+        return shown
 
     def mean(self, dataset: str, method: str) -> float:
         """Return the mean accuracy over the seeds of a cell.
@@ -93,6 +148,22 @@ class Scores:
             return math.nan
         centre = mean_of(values)
         return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
+
+
+def _pick(what: str, wanted: Iterable[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names that must be known and different."""
+    if wanted is None:
+        return known
+    chosen = tuple(visible(name) for name in wanted)
+    for name in chosen:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ValueError(f"{what} has {name!r}, of which there is no result{hint}; there are {listed_names(known)}")
+        if chosen.count(name) > 1:
+            raise ValueError(f"{what} has {name!r} twice; give each name once")
+    if not chosen:
+        raise ValueError(f"{what} is empty; give at least one name")
+    return chosen
 
 
 def _place(method: str) -> tuple[int, str, int, str, str, str]:

@@ -11,20 +11,24 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from candidly import cleaning
+from candidly import cleaning, store
 from candidly.bench.names import RENAMED, current, join, split
+from candidly.checks import arguments
 from candidly.cleaning import CLEANERS, Cleaner
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.recipe import RECIPES, Recipe, find_recipe
-from candidly.messages import warn
+from candidly.messages import did_you_mean, warn
 from candidly.methods import METHODS, Method
 
 _KINDS: dict[str, type[Method] | type[Cleaner]] = {**METHODS, **cleaning.KINDS}
 _NAME = re.compile(r"[a-z0-9._+-]+")
+_MOST_BYTES = 2**20  # of a file
+_MOST_SEEDS = 10_000
 
+_MOST_INITS = 1000
 NEXT_INIT = 1000  # initialisation k of seed s trains on the split of s, with the seed s + 1000 k
 
 REALWORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")
@@ -75,18 +79,16 @@ class Spec:
         self._rename_cleaners()
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
         object.__setattr__(self, "recipe", find_recipe(self.recipe))
-        if isinstance(self.inits, bool) or not isinstance(self.inits, int) or self.inits < 1:
-            raise ValueError(f"inits is {self.inits!r}; use an integer of at least 1")
+        object.__setattr__(self, "inits", arguments.integer("inits", self.inits, least=1, most=_MOST_INITS))
         if self.inits > 1 and self.seeds[-1] >= NEXT_INIT:
             raise ValueError(
                 f"seeds go up to {self.seeds[-1]}; with several initialisations use seeds below {NEXT_INIT}"
             )
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"unknown protocol {self.protocol!r}; use one of {', '.join(PROTOCOLS)}")
+        arguments.choice("protocol", self.protocol, PROTOCOLS)
+        arguments.instance("own", self.own, Mapping, "a mapping of names to methods and cleaners")
         for name, part in self.own.items():
-            if not isinstance(part, Method | Cleaner):
-                raise ValueError(f"own[{name!r}] is {part!r}; pass an instance of a method or a cleaner")
-            if not _NAME.fullmatch(name) or "+" in name:
+            arguments.instance(f"own[{name!r}]", part, (Method, Cleaner), "an instance of a method or a cleaner")
+            if not isinstance(name, str) or not _NAME.fullmatch(name) or "+" in name:
                 raise ValueError(f"{name!r} cannot name a method or cleaner; use a-z, 0-9, dots, '_' and '-'")
             if name in (*METHODS, *CLEANERS, *RENAMED, "none"):
                 raise ValueError(f"own[{name!r}] has the name of a known method or cleaner; choose another name")
@@ -119,9 +121,12 @@ class Spec:
         cleaners = {known: make() for known, make in CLEANERS.items()}
         cleaners |= {own: part for own, part in self.own.items() if isinstance(part, Cleaner)}
         if base not in methods:
-            raise ValueError(f"unknown method {name!r}; known are {', '.join(methods)}, each also as cleaner+method")
+            hint = did_you_mean(base, methods)
+            known = ", ".join(methods)
+            raise ValueError(f"unknown method {name!r}{hint}; known are {known}, each also as cleaner+method")
         if wanted and wanted not in cleaners:
-            raise ValueError(f"unknown cleaner {wanted!r} in {name!r}; known are {', '.join(cleaners)}")
+            hint = did_you_mean(wanted, cleaners)
+            raise ValueError(f"unknown cleaner {wanted!r} in {name!r}{hint}; known are {', '.join(cleaners)}")
         if wanted and name != join(wanted, base):
             raise ValueError(f"unknown method {name!r}; write {join(wanted, base)!r}")
         return methods[base], cleaners[wanted] if wanted else None
@@ -140,36 +145,51 @@ def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
         for part in seeds.split(","):
             match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
             low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-            if not 0 <= high - low < 10_000:
+            if not 0 <= high - low < _MOST_SEEDS:
                 raise ValueError(f"seeds is {seeds!r}; write them as 0-4 or 0,2,5")
             found += range(low, high + 1)
         seeds = found
-    numbers = tuple(seeds) if isinstance(seeds, Iterable) else ()
-    whole = all(isinstance(seed, int) and not isinstance(seed, bool) for seed in numbers)
-    if not numbers or not whole or not 0 <= min(numbers) <= max(numbers) < 2**31:
-        raise ValueError(f"seeds is {seeds!r}; give integers from 0 to {2**31 - 1}")
+    given = tuple(arguments.items("seeds", seeds, "a list of integers, or a text such as '0-4'"))
+    numbers = tuple(arguments.integer(f"seeds[{i}]", seed, 0, 2**31 - 1) for i, seed in enumerate(given[:_MOST_SEEDS]))
+    if not 1 <= len(given) <= _MOST_SEEDS:
+        raise ValueError(f"seeds has {len(given)} entries; give at least 1 and at most {_MOST_SEEDS}")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"seeds is {list(numbers)}, with one of them twice; give each seed once")
+        raise ValueError(f"seeds is {arguments.shown(list(numbers))}, with one of them twice; give each seed once")
     return tuple(sorted(numbers))
 
 
 def _names(what: str, names: Any) -> tuple[str, ...]:
     """Return names from a list, or from a string in which commas separate them."""
-    split = names.split(",") if isinstance(names, str) else names
-    if not isinstance(split, Iterable):
-        raise ValueError(f"{what} is {names!r}; give a list of names")
-    found = tuple(dict.fromkeys(str(name).strip() for name in split))
+    given = names.split(",") if isinstance(names, str) else arguments.items(what, names, "a list of names")
+    entries = list(given)
+    for i, name in enumerate(entries):
+        arguments.instance(f"{what}[{i}]", name, str, "a name")
+    found = tuple(dict.fromkeys(name.strip() for name in entries))
     if not found or not all(found):
         raise ValueError(f"{what} is {names!r}; give at least one name, and separate several by commas")
     return found
 
 
-def read_spec(path: str | os.PathLike[str]) -> Spec:
+def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] = MappingProxyType({})) -> Spec:
     """Read a spec from a TOML file.
 
     Its keys are the attributes of `Spec`. `recipe` is a name, or a table of the attributes of `Recipe`. `own` has a
     table for each custom method or cleaner: its key `kind` names a known one, and its other keys are the settings.
     `suite` takes datasets, methods and protocol from a named suite.
+
+    Parameters
+    ----------
+    path
+        The file.
+    own
+        Custom methods and cleaners that the file can name, as methods and cleaners and as `kind`; see `read_own`.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If a key is unknown or has a wrong value. The message names the file, the table and the key.
 
     Examples
     --------
@@ -189,46 +209,61 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     >>> spec.seeds, spec.own["strict"].alpha
     ((0, 1, 2), 0.02)
     """
+    text = store.read_text(path, _MOST_BYTES)
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = tomllib.loads(text)
         values = dict(SUITES[_known(SUITES, "suite", table.pop("suite"))]) if "suite" in table else {}
         values |= table
         if isinstance(values.get("recipe"), dict):
             values["recipe"] = _build(Recipe, values["recipe"], "recipe")
-        values["own"] = {name: _part(name, part) for name, part in _table("own", values.get("own", {})).items()}
-        spec: Spec = _build(Spec, values, "the file")
+        kinds = _KINDS | {name: type(part) for name, part in own.items()}
+        tables = _table("own", values.get("own", {}))
+        values["own"] = {**own, **{name: _part(name, part, kinds) for name, part in tables.items()}}
+        spec: Spec = _build(Spec, values, "")
+    except RecursionError:
+        raise ValueError(f"{path}: too many tables or lists are nested; a spec has two levels") from None
     except ValueError as error:  # which includes syntax errors of TOML
         raise ValueError(f"{path}: {error}") from None
     return spec
 
 
-def _part(name: str, table: Any) -> Any:
+def _part(name: str, table: Any, kinds: Mapping[str, type[Method] | type[Cleaner]]) -> Any:
     settings = _table(f"own.{name}", table)
-    kind = _known(_KINDS, f"kind of own.{name}", settings.pop("kind", None))
-    return _build(_KINDS[kind], settings, f"own.{name}")
+    kind = _known(kinds, f"kind of own.{name}", settings.pop("kind", None))
+    return _build(kinds[kind], settings, f"own.{name}")
 
 
 def _table(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{name} is {value!r}; make it a table, [{name}]")
+        raise ValueError(f"{name} is {arguments.shown(value)}; make it a table, [{name}]")
     return dict(value)
 
 
 def _known(names: Mapping[str, Any], what: str, name: Any) -> str:
     if not isinstance(name, str) or name not in names:
-        raise ValueError(f"{what} is {name!r}; use one of {', '.join(names)}")
+        hint = did_you_mean(name, names)
+        raise ValueError(f"{what} is {arguments.shown(name)}{hint}; use one of {', '.join(names)}")
     return str(name)
 
 
 def _build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    known = [one.name for one in dataclasses.fields(kind)]
-    unknown = sorted(values.keys() - set(known))
-    if unknown:
-        raise ValueError(f"{where} has the unknown key {unknown[0]!r}; known are {', '.join(known)}")
+    """Make an object from the keys of a table; the constructor checks their values."""
+    # A file cannot hold what a field without a type takes, such as an array.
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    known = [one.name for one in fields if one.init and one.type is not Any]
+    for key in values:
+        if key not in known:
+            place = f"{where} has the unknown key" if where else "unknown key"
+            names = f"known are {', '.join(known)}" if known else "it has no settings"
+            raise ValueError(f"{place} {key!r}{did_you_mean(key, known)}; {names}")
+    required = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
+    missing = [name for name in required if name not in values]
+    if missing:
+        raise ValueError(f"{f'{where} lacks' if where else 'there is no'} {missing[0]!r}; add it")
     try:
         return kind(**values)
-    except TypeError as error:
-        raise ValueError(f"{where}: {error}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{where}: {error}" if where else str(error)) from None
 
 
 _PUBLISHED = (*BASE, *(f"conf+{name}" for name in BASE))

@@ -2,12 +2,13 @@
 
 import os
 import platform
+import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,13 @@ from tqdm import tqdm
 
 from candidly import store
 from candidly.bench import datasets as sets
-from candidly.bench.lock import locked
+from candidly.bench import marker
 from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
 from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
+from candidly.messages import listed, warn
+from candidly.store.lock import locked
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
 _HELD_BYTES = 2**30  # size of the datasets that are kept in memory until their runs train
@@ -103,15 +106,28 @@ def sweep(
     shown = sys.stderr.isatty() if progress is None else progress
     try:
         runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
-        skipped = tuple(run.folder for run in runs if run.done)
-        waiting = [run for run in runs if not run.done and (retry_failed or not run.failed)]
-        failed |= {run.title: _failure(run) for run in runs if run.failed and not run.done and run not in waiting}
+        finished = [run for run in runs if run.done]
+        waiting = [run for run in runs if run not in finished and (retry_failed or not run.failed)]
+        resting = [run for run in runs if run not in waiting]
+        failed |= {run.title: _failure(run) for run in resting if run not in finished}
+        _tidy(waiting, resting)
         wished = jobs or (_STREAMS if device.startswith("cuda") and not colour else 1)
         shared = {"spec": spec, "out": folder, "root": root, "device": device, "shown": shown}
         done, reasons = _train(waiting, shared, min(wished, max(1, len(waiting))))
-        return Outcome(done, skipped, failed | reasons)
+        return Outcome(done, tuple(run.folder for run in finished), failed | reasons)
     finally:
         _release()
+
+
+def _tidy(waiting: list[Run], resting: list[Run]) -> None:
+    """Warn of finished runs that must be trained again, and remove lock files that killed processes left."""
+    damaged = [str(run.folder) for run in waiting if marker.exists(run.folder)]
+    if damaged:
+        warn(f"files of finished runs are missing or were changed, so these are trained again: {listed(damaged)}")
+    for run in resting:
+        if (run.folder / "lock").exists():
+            with locked(run.folder / "lock", wait=False):  # which removes it, unless another process holds it
+                pass
 
 
 def _train(waiting: list[Run], shared: dict[str, Any], jobs: int) -> tuple[tuple[Path, ...], dict[str, str]]:
@@ -180,12 +196,31 @@ def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple
     parent = (platform.node(), os.getpid()) if shared["jobs"] > 1 else None
     calls = [joblib.delayed(_attempt)(run, **shared, parent=parent) for run in waiting]
     try:
-        for run, reason in joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls):
+        with _without_signals():
+            outcomes = joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls)
+        for run, reason in outcomes:
             ended.add(run.folder)
             yield run, reason
     except TerminatedWorkerError:
         died = "not trained: a worker process died, perhaps because memory ran out; try again with fewer jobs"
         yield from ((run, died) for run in waiting if run.folder not in ended and not run.done)
+
+
+@contextmanager
+def _without_signals() -> Iterator[None]:
+    """Block signals, also in the processes that are started meanwhile.
+
+    Ctrl-C and a hangup reach the whole group of processes. Only this one handles them, and ends the others; they would
+    print tracebacks.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
@@ -216,7 +251,8 @@ def _attempt(
     if parent is not None:
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs)))
         _end_with(*parent)
-    with locked(run.folder, wait=False) as mine:
+        tqdm.set_lock(threading.RLock())  # its default has semaphores, which a killed worker leaves with a warning
+    with locked(run.folder / "lock", wait=False) as mine:
         if not mine:
             return run, "another process is training it"
         if run.done:  # another process finished it in the meantime

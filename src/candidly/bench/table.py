@@ -9,7 +9,7 @@ import math
 import os
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ __all__ = ["BEGIN", "END", "insert", "render"]
 
 BEGIN, END = "<!-- begin candidly table -->", "<!-- end candidly table -->"
 WIDTH = 120
+_MOST_BYTES = 2**26  # of a Markdown page
 MISSING = "–"
 
 
@@ -44,7 +45,13 @@ class Style:
     legend: str
 
 
-def render(scores: Scores, style: str = "text", against: Scores | None = None, title: str | None = None) -> str:
+def render(
+    scores: Scores,
+    style: str = "text",
+    against: Scores | None = None,
+    title: str | None = None,
+    names: Mapping[str, str] | None = None,
+) -> str:
     r"""Return accuracies as a table, with the results of statistical tests below it.
 
     Parameters
@@ -56,6 +63,8 @@ def render(scores: Scores, style: str = "text", against: Scores | None = None, t
         Published accuracies to compare with.
     title : str, optional
         A line above the table; ignored for CSV.
+    names : mapping of str to str, optional
+        What to show instead of the names of some methods and datasets. `Scores.select` chooses and orders them.
 
     Returns
     -------
@@ -64,7 +73,7 @@ def render(scores: Scores, style: str = "text", against: Scores | None = None, t
     Raises
     ------
     ValueError
-        If the style is unknown.
+        If the style is unknown, or `names` has an unknown key.
 
     Examples
     --------
@@ -76,17 +85,17 @@ def render(scores: Scores, style: str = "text", against: Scores | None = None, t
     conf+proden  78.50 ± 4.95*  0/1/0  1.00
     """
     if style == "csv":
-        return _render_csv(scores, against)
+        return _render_csv(scores, against, scores.labels(names))
     if style not in STYLES:
         raise ValueError(f"style is {style!r}; pass one of {', '.join((*STYLES, 'csv'))}")
-    write, found = STYLES[style], ranks(scores)
+    write, found, labels = STYLES[style], ranks(scores), scores.labels(names)
     parts = [] if title is None else [write.heading(visible(title).strip())]
     parts += [
-        write.grid(_main(scores, found)),
-        write.notes([*_describe(scores, write), *_describe_ranks(found, scores)]),
+        write.grid(_main(scores, found, labels)),
+        write.notes([*_describe(scores, write, labels), *_describe_ranks(found, scores, labels)]),
     ]
     if against is not None:
-        parts += _beside(scores, against, write)
+        parts += _beside(scores, against, write, labels)
     return "\n\n".join(parts) + "\n"
 
 
@@ -123,7 +132,7 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     <BLANKLINE>
     """
     page = Path(page).resolve()  # replace the file that a symbolic link points to, not the link
-    old = page.read_bytes()
+    old = store.read_limited(page, _MOST_BYTES)
     places = []
     for marker in (BEGIN, END):
         found = list(re.finditer(rb"^%s[ \t]*\r?(?:\n|\Z)" % re.escape(marker.encode()), old, re.MULTILINE))
@@ -139,8 +148,8 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     store.replace(page, old[: begin.end()] + newline.join(lines) + old[end.start() :])
 
 
-def _main(scores: Scores, found: Ranks) -> Grid:
-    grid = Grid(["method", *scores.datasets, "W/T/L", "rank"])
+def _main(scores: Scores, found: Ranks, labels: Mapping[str, str]) -> Grid:
+    grid = Grid(["method", *(labels[dataset] for dataset in scores.datasets), "W/T/L", "rank"])
     best = _best(scores)
     for i, method in enumerate(scores.methods):
         grid.best.update((i, j + 1) for j, dataset in enumerate(scores.datasets) if (dataset, method) in best)
@@ -148,14 +157,15 @@ def _main(scores: Scores, found: Ranks) -> Grid:
         record = wins_ties_losses(scores, method)
         counts = "/".join(map(str, record)) if sum(record) else MISSING
         rank = f"{found.average[method]:.2f}" if found.average else MISSING
-        grid.rows.append([method, *cells, counts, rank])
+        grid.rows.append([labels[method], *cells, counts, rank])
     return grid
 
 
 def _best(scores: Scores) -> set[tuple[str, str]]:
     """Return the best cells of each dataset: those whose printed mean is the highest."""
     shown = {cell: round(100 * scores.mean(*cell), 2) for cell in scores.cells}
-    top = {dataset: max(value for cell, value in shown.items() if cell[0] == dataset) for dataset in scores.datasets}
+    datasets = {dataset for dataset, _ in scores.cells}
+    top = {dataset: max(value for cell, value in shown.items() if cell[0] == dataset) for dataset in datasets}
     return {cell for cell, value in shown.items() if value == top[cell[0]]}
 
 
@@ -166,7 +176,7 @@ def _cell(scores: Scores, dataset: str, method: str) -> str:
     return f"{100 * mean:.2f}" + ("" if math.isnan(spread) else f" ± {100 * spread:.2f}")
 
 
-def _describe(scores: Scores, style: Style) -> list[str]:
+def _describe(scores: Scores, style: Style, labels: Mapping[str, str]) -> list[str]:
     """Explain the numbers of the main table."""
     sizes = sorted({len(seeds) for seeds in scores.cells.values()}) or [0]
     seeds = f"{sizes[0]} seed{'s' * (sizes[0] != 1)}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]} seeds"
@@ -180,7 +190,7 @@ def _describe(scores: Scores, style: Style) -> list[str]:
         * missing
     ]
     if scores.base_methods:
-        rivals = ", ".join(scores.base_methods)
+        rivals = ", ".join(labels[method] for method in scores.base_methods)
         notes.append(
             "W/T/L: wins, ties and losses in two-sided paired t-tests over seeds at 5 %, on each dataset against each "
             f"other method of {rivals}."
@@ -188,11 +198,12 @@ def _describe(scores: Scores, style: Style) -> list[str]:
     return notes
 
 
-def _describe_ranks(found: Ranks, scores: Scores) -> list[str]:
+def _describe_ranks(found: Ranks, scores: Scores, labels: Mapping[str, str]) -> list[str]:
     if not found.average:
         return [f"No ranks: {found.reason}."]
     number = len(found.datasets)
-    which = "" if found.datasets == scores.datasets else f" ({', '.join(found.datasets)}), those without a missing cell"
+    used = ", ".join(labels[dataset] for dataset in found.datasets)
+    which = "" if found.datasets == scores.datasets else f" ({used}), those without a missing cell"
     plural = "s" * (number != 1)
     notes = [f"Rank: by mean accuracy, averaged over {number} dataset{plural}{which}; 1 is the best, ties share ranks."]
     if found.statistic is None or found.p is None:
@@ -201,13 +212,13 @@ def _describe_ranks(found: Ranks, scores: Scores) -> list[str]:
         verdict = "the ranks differ" if found.p < LEVEL else "no significant difference between the ranks"
         notes.append(f"Friedman's test: chi-squared {found.statistic:.2f}, p {_p(found.p, '= ')}: {verdict}.")
     if found.distance is not None:
-        groups = "; ".join(", ".join(group) for group in found.groups)
+        groups = "; ".join(", ".join(labels[method] for method in group) for group in found.groups)
         closer = f"Closer together than that: {groups}." if groups else "No two methods are closer together than that."
         notes.append(f"Nemenyi's critical distance of average ranks at 5 %: {found.distance:.2f}. {closer}")
     return notes
 
 
-def _beside(scores: Scores, against: Scores, style: Style) -> list[str]:
+def _beside(scores: Scores, against: Scores, style: Style, labels: Mapping[str, str]) -> list[str]:
     """Return, for each dataset, a table that compares with published accuracies, and its explanation."""
     found = compare(scores, against)
     parts = []
@@ -216,9 +227,13 @@ def _beside(scores: Scores, against: Scores, style: Style) -> list[str]:
         for method in scores.methods:
             if (dataset, method) in scores.cells:
                 ours = f"{100 * scores.mean(dataset, method):.2f}"
-                grid.rows.append([method, *_compared(found.get((dataset, method)), ours)])
+                grid.rows.append([labels[method], *_compared(found.get((dataset, method)), ours)])
         total = _total([row for cell, row in found.items() if cell[0] == dataset])
-        parts += [style.heading(f"{dataset}, beside published accuracies"), style.grid(grid), style.notes([total])]
+        parts += [
+            style.heading(f"{labels[dataset]}, beside published accuracies"),
+            style.grid(grid),
+            style.notes([total]),
+        ]
     tests = sum(not math.isnan(row.p) for row in found.values())
     note = (
         "Means in percent over the seeds that both have, and their difference; p from two-sided paired t-tests over "
@@ -258,7 +273,7 @@ def _p(p: float, equals: str = "") -> str:
     return "< 0.001" if p < 0.001 else f"{equals}{p:.3f}"
 
 
-def _render_csv(scores: Scores, against: Scores | None) -> str:
+def _render_csv(scores: Scores, against: Scores | None, labels: Mapping[str, str]) -> str:
     published = None if against is None else compare(scores, against)
     best, average = _best(scores), ranks(scores).average
     records = {method: wins_ties_losses(scores, method) for method in scores.methods}
@@ -268,7 +283,8 @@ def _render_csv(scores: Scores, against: Scores | None) -> str:
     writer.writerow(header + (["published", "difference", "p", "p_holm"] if published is not None else []))
     for cell, seeds in scores.cells.items():
         numbers = [_digits(100 * scores.mean(*cell)), _digits(100 * scores.spread(*cell)), int(cell in best)]
-        row = [*map(neutralise, cell), len(seeds), *numbers, *records[cell[1]], _digits(average.get(cell[1], math.nan))]
+        shown = [neutralise(labels[name]) for name in cell]
+        row = [*shown, len(seeds), *numbers, *records[cell[1]], _digits(average.get(cell[1], math.nan))]
         if published is not None:
             other = published.get(cell)
             facts = (100 * other.theirs, 100 * other.difference, other.p, other.p_holm) if other else (math.nan,) * 4

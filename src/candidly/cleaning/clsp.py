@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from candidly.checks import arguments
 from candidly.engine.contract import Cleaner
 from candidly.engine.nets.neighbours import nearest
 from candidly.engine.problem import Problem, as_tensor
@@ -51,17 +52,17 @@ class Clsp(Cleaner):
     features: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.k < 1 or not 0 <= self.tau <= 1:
-            raise ValueError(f"k is {self.k} and tau is {self.tau}; k must be at least 1 and tau must lie in [0, 1]")
+        arguments.settings(self, k={"least": 1}, tau={"least": 0, "most": 1})
 
     def take(self, rows: NDArray[np.intp]) -> "Clsp":
         """Return the cleaner for a subset of the rows."""
-        return self if self.features is None else replace(self, features=as_tensor(self.features)[rows])
+        return self if self.features is None else replace(self, features=as_tensor(self.features, "features")[rows])
 
     def setup(self, problem: Problem) -> Problem:
         """Prune each run's sets, searching neighbours among its training rows."""
-        given = None if self.features is None else as_tensor(self.features).to(problem.X.device, problem.dtype)
-        X = problem.features if given is None else given
+        X = problem.features
+        if self.features is not None:
+            X = as_tensor(self.features, "features").to(problem.X.device, problem.dtype)
         if len(X) != len(problem.X):
             raise ValueError(
                 f"features has {len(X)} rows but the problem has {len(problem.X)}; give features for every row"

@@ -12,17 +12,12 @@ import torch
 from torch import Tensor
 
 from candidly import conformal
+from candidly.checks import arguments
 from candidly.engine.contract import Batch, Cleaner, Predict
 from candidly.engine.problem import Problem, stream
 
 _DEFAULT_ALPHA = {"off_candidate_mass": 0.0, "fixed": 0.05, "remark": 0.1}  # by level
 _SCORES = {"best": conformal.best, "worst": conformal.worst, "mean": conformal.mean, "singletons": conformal.best}
-_OPTIONS = {
-    "rule": ("revocable", "permanent"),
-    "level": tuple(_DEFAULT_ALPHA),
-    "score": tuple(_SCORES),
-    "calibration": ("reuse", "holdout", "auto"),
-}
 _MIN_CALIBRATION_ROWS = 100
 _ROWS_PER_CLASS_TO_HOLD_OUT = 1000  # what "auto" needs, as in the published experiments
 _KEEP_ALL = -1.0  # a level below every p-value
@@ -103,19 +98,15 @@ class Conformal(Cleaner):
     stop: float = 0.05
 
     def __post_init__(self) -> None:
-        for name, known in _OPTIONS.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; use one of {', '.join(known)}")
-        if self.alpha is not None and not 0 <= self.alpha < 1:
-            raise ValueError(f"alpha is {self.alpha}; it must lie in [0, 1)")
-        if not 0 < self.fraction < 1:
-            raise ValueError(f"fraction is {self.fraction}; it must lie between 0 and 1")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta is {self.delta}; it must lie between 0 and 1")
-        if self.warmup < 0:
-            raise ValueError(f"warmup is {self.warmup}; it must not be negative")
-        if isinstance(self.stop, bool) or not 0 < self.stop <= 1:
-            raise ValueError(f"stop is {self.stop}; give a fraction of lost labels above 0, or 1 to never stop")
+        between = {"above": 0, "below": 1}
+        arguments.settings(
+            self,
+            alpha={"least": 0, "below": 1},
+            fraction=between,
+            warmup={"least": 0},
+            delta=between,
+            stop={"above": 0, "most": 1},
+        )
         if self.per_batch and (self.rule, self.level) != ("revocable", "off_candidate_mass"):
             raise ValueError("per_batch needs rule='revocable' and level='off_candidate_mass'")
         if self.shrink and self.rule == "permanent":

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from candidly.checks import arguments
 from candidly.engine.contract import Batch, Cleaner, Predict
 from candidly.engine.problem import Problem, check_labels, stream
 
@@ -32,6 +33,9 @@ class Random(Cleaner):
 
     like: Cleaner
 
+    def __post_init__(self) -> None:
+        arguments.instance("like", self.like, Cleaner, "an instance of a cleaner, such as candidly.Conformal()")
+
     def take(self, rows: NDArray[np.intp]) -> "Random":
         """Return the cleaner for a subset of the rows."""
         return replace(self, like=self.like.take(rows))
@@ -44,7 +48,7 @@ class Random(Cleaner):
         if trained.S is problem.S:
             return trained
         keys = [
-            torch.rand(S.shape, generator=stream(s, "control"))
+            torch.rand(S.shape, dtype=torch.float32, generator=stream(s, "control"))
             for s, S in zip(problem.seeds, problem.sets, strict=True)
         ]
         drawn = torch.stack(keys).to(problem.X.device, problem.dtype)

@@ -1,73 +1,106 @@
 """The `candidly` program: `main`, its commands, and how errors and warnings are shown."""
 
 import os
-import signal
+import re
 import sys
-import threading
+import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
-
-import tyro
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from candidly import __version__
-from candidly.cli import experiments, models, training
-from candidly.messages import visible
+from candidly.cli import experiments, models, parsing, signals, terminal, training
+from candidly.cli.parsing import Command, UsageError
 
-_COMMANDS = (
-    *(training.fit, training.clean, training.audit),
-    *(models.predict, models.evaluate, models.report),
-    *(experiments.demo, experiments.methods, experiments.datasets, experiments.bench, experiments.table),
-)
-_LONGEST = 2000  # characters of a message
-app = tyro.extras.SubcommandApp()
-for command in _COMMANDS:
-    app.command(command)
+_COMMANDS: dict[str, Command] = {
+    command.__name__: command
+    for command in (
+        *(training.fit, training.clean, training.audit),
+        *(models.predict, models.evaluate, models.report),
+        *(experiments.demo, experiments.methods, experiments.datasets, experiments.bench, experiments.table),
+    )
+}
+_HELP = {"-h", "--help"}
+# Parameters of the library that are called differently on the command line.
+_OPTIONS = {"max_epochs": "--epochs", "random_state": "--seed"}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the program with the arguments `argv`, by default those of the process."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    if arguments == ["--version"]:
-        print(f"candidly {__version__}")
-        return
-    description = f"candidly {__version__}: learning from ambiguous labels. Use --version to print the version only."
-    with warnings.catch_warnings(), _exit_on_signals():
-        warnings.showwarning = _show
-        try:
-            status = app.cli(prog="candidly", description=description, args=arguments)
-        except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            status = 1
-        except KeyboardInterrupt:
-            print("candidly: interrupted; finished work is kept, and no file is incomplete", file=sys.stderr)
-            status = 130
-        except (ImportError, MemoryError, OSError, ValueError) as error:
-            _show(str(error) or type(error).__name__)
-            status = 1
+    with warnings.catch_warnings(), terminal.ready(), signals.handled():
+        warnings.showwarning = terminal.complain
+        status = _run(arguments)
     if status:
         sys.exit(status)
 
 
-@contextmanager
-def _exit_on_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into `SystemExit`, so that temporary files are removed first."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can handle signals
-        return
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.signal(number, lambda number, frame: sys.exit(128 + number)) for number in numbers}
+def _run(arguments: Sequence[str]) -> int:
+    """Run a command; return the exit status. Errors are printed in one line."""
+    typed: dict[str, str] = {}  # options that were given, by the names of parameters
     try:
-        yield
+        status = _command(arguments, typed)
+        terminal.flush()
+    except UsageError as error:
+        status = 2
+        about = f"{arguments[0]} " if arguments and arguments[0] in _COMMANDS else ""
+        terminal.complain(f"{error}; see `candidly {about}--help`")
+    except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
+        status = 1
+    except KeyboardInterrupt as stopped:
+        status = stopped.status if isinstance(stopped, signals.Stopped) else 130
+        terminal.complain(str(stopped) or "interrupted; finished work is kept, and no file is incomplete")
+    except (ImportError, MemoryError, OSError, ValueError) as error:
+        status = 1
+        terminal.complain(_explain(error, typed))
+        _show_traceback()
+    except Exception as error:
+        status = 1
+        about = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        terminal.complain(
+            f"this is a bug in candidly ({about}); please open an issue in its repository, with the traceback that "
+            "this command prints if the environment variable CANDIDLY_TRACEBACK is 1"
+        )
+        _show_traceback()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        terminal.discard()
+    return status
 
 
-def _show(message: Warning | str, *place: Any, **more: Any) -> None:
-    """Print a warning or an error in one line, without the line of code that raised it."""
-    text = visible(" ".join(str(message).splitlines()))
-    if len(text) > _LONGEST:  # a long cell may be quoted; the advice is at the end
-        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    print(f"candidly: {text}", file=sys.stderr)
+def _command(arguments: Sequence[str], typed: dict[str, str]) -> int:
+    """Parse and run a command, and note the options that were typed."""
+    if not arguments:
+        raise UsageError(f"no command was given; use one of {', '.join(_COMMANDS)}")
+    name, *rest = arguments
+    if name == "--version":
+        terminal.say(f"candidly {__version__}")
+        return 0
+    if name in _HELP:
+        terminal.say(parsing.overview(_COMMANDS, f"candidly {__version__}: learning from ambiguous labels."))
+        sys.exit()
+    parser = parsing.find(_COMMANDS, name)
+    if not _HELP.isdisjoint(parsing.before_dashes(rest)):
+        terminal.say(parser.help)
+        sys.exit()
+    given = {text.partition("=")[0] for text in rest}
+    typed |= {parameter: option for parameter, option in (parser.options | _OPTIONS).items() if option in given}
+    return parser.parse(rest)() or 0
+
+
+def _explain(error: Exception, typed: Mapping[str, str]) -> str:
+    """Return an error's message, which names options as they were typed."""
+    if isinstance(error, OSError):
+        try:
+            Path.cwd()
+        except OSError:
+            return "the current folder no longer exists; change to another one"
+        if error.filename is not None and error.strerror:
+            return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    text = str(error) or type(error).__name__
+    parameter = re.match(r"(\w+)(?= (?:is|has) )", text)
+    return text.replace(parameter[0], typed[parameter[0]], 1) if parameter and parameter[0] in typed else text
+
+
+def _show_traceback() -> None:
+    if os.environ.get("CANDIDLY_TRACEBACK"):
+        traceback.print_exc()

@@ -9,7 +9,6 @@ from candidly.cli.options import CleaningOptions, OutputOptions
 from candidly.tables import files
 
 _PAGES = (".html", ".htm")
-_MODEL = {"model.json", "model.safetensors", "report.json", "findings.json"}  # the last is of version 0.1
 
 
 def check_folds(folds: int | None) -> None:
@@ -35,14 +34,13 @@ def check_source(options: CleaningOptions) -> None:
         raise ValueError("standard input holds only one table; name a file for --annotations or --features")
 
 
-def check_folder(out: Path) -> None:
-    """Raise unless a model can be written to the folder."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; name a folder for the model")
-    others = sorted({path.name for path in out.iterdir()} - _MODEL) if out.exists() else []
-    if others:
-        raise ValueError(f"{out} holds {others[0]!r}, which would be lost; name a new or an empty folder")
-    files.check_folder(next(parent for parent in out.absolute().parents if parent.exists()))
+def check_folder(out: Path) -> bool:
+    """Return whether the folder holds a model; raise unless one can be written to it."""
+    from candidly.store import states
+
+    holds_model = states.check_folder(out)
+    files.check_folder(next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists()))
+    return holds_model
 
 
 def check_table(out: str, tables: Sequence[str | None], output: OutputOptions) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from candidly import data, metrics
 from candidly.cleaning import find_cleaner
+from candidly.cli.terminal import say
 from candidly.data import corrupt
 from candidly.engine.problem import Problem
 from candidly.engine.training import fit
@@ -22,15 +23,15 @@ def run(seeds: int, device: str) -> None:
     digits = data.load("digits")
     assert digits.y is not None
     y = digits.y
-    print("Making candidate sets from the confusions of a network trained on the true labels ...", flush=True)
+    say("Making candidate sets from the confusions of a network trained on the true labels ...")
     S = corrupt.instance_dependent(digits.X, y, len(digits.classes), seed=0, rate=0.4, recipe=RECIPE, device=device)
     splits = [np.random.default_rng(seed).permutation(len(y)) for seed in range(seeds)]
     cut = int(0.8 * len(y))
-    print(
+    say(
         f"{len(y)} digits with {S.sum(1).mean():.2f} candidates each, one of them true; {cut} train, {len(y) - cut} "
         f"test; {seeds} splits; recipe '{RECIPE}'; 'conformal+' removes candidates while training.\n"
     )
-    print(f"{'method':{_WIDTH}}{'test accuracy':>17}{'true labels kept':>18}{'wrong removed':>15}{'seconds':>9}")
+    say(f"{'method':{_WIDTH}}{'test accuracy':>17}{'true labels kept':>18}{'wrong removed':>15}{'seconds':>9}")
     problem = Problem.of(
         digits.X, S, rows=[split[:cut] for split in splits], seeds=range(seeds), classes=digits.classes
     )
@@ -49,4 +50,4 @@ def run(seeds: int, device: str) -> None:
         removed = float(metrics.wrong_removed(before, model.kept, trained).mean())
         spread = accuracy.std(ddof=1) if seeds > 1 else 0.0
         shares = f"{100 * kept:17.1f}%{100 * removed:14.1f}%"
-        print(f"{name:{_WIDTH}}{accuracy.mean():9.2f} ± {spread:<5.2f}{shares}{seconds:9.1f}", flush=True)
+        say(f"{name:{_WIDTH}}{accuracy.mean():9.2f} ± {spread:<5.2f}{shares}{seconds:9.1f}")

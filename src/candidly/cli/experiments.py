@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
+from candidly.cli.options import File, Names, Number, Text, split_names
+from candidly.cli.parsing import Named
+from candidly.cli.terminal import say
 
-from candidly.cli.options import File, Flag, Number, Text, named
+_MOST_SEEDS = 1000  # of the demonstration; all train together
 
 
 def demo(seeds: int = 5, device: str = "auto") -> None:
@@ -21,6 +23,8 @@ def demo(seeds: int = 5, device: str = "auto") -> None:
     """
     from candidly.cli.demo import run
 
+    if not 1 <= seeds <= _MOST_SEEDS:
+        raise ValueError(f"seeds is {seeds}; it must be at least 1 and at most {_MOST_SEEDS}")
     run(seeds, device)
 
 
@@ -29,13 +33,13 @@ def methods() -> None:
     from candidly.methods import METHODS
 
     for name, method in METHODS.items():
-        print(f"{name:8} {(method.__doc__ or '').splitlines()[0]}")
+        say(f"{name:8} {(method.__doc__ or '').splitlines()[0]}")
 
 
 def datasets(
-    name: Annotated[str | None, tyro.conf.Positional, named("[NAME]")] = None,
+    name: Annotated[str | None, Named("NAME", positional=True)] = None,
     *,
-    download: Flag = False,
+    download: bool = False,
     data: File = None,
 ) -> None:
     """List the published datasets, or describe one of them.
@@ -50,16 +54,16 @@ def datasets(
     if name is None:
         for entry in REGISTRY.values():
             size = f"{entry.shape[0]} × {'×'.join(map(str, entry.shape[1:]))}"
-            print(f"{entry.name:11}{size:18}{entry.num_classes:4} classes   {entry.licence}")
+            say(f"{entry.name:11}{size:18}{entry.num_classes:4} classes   {entry.licence}")
         return
     if name in REGISTRY:
         entry = REGISTRY[name]
-        print(f"source: {entry.page}\nlicence: {entry.licence}\ncite: {entry.citation}")
-    print(load(name, data, download=download))
+        say(f"source: {entry.page}\nlicence: {entry.licence}\ncite: {entry.citation}")
+    say(str(load(name, data, download=download)))
 
 
 def bench(
-    spec: Annotated[Path | None, tyro.conf.Positional, named("[SPEC.toml]")] = None,
+    spec: Annotated[Path | None, Named("SPEC.toml", positional=True)] = None,
     *,
     suite: Text = None,
     datasets: Text = None,
@@ -72,10 +76,11 @@ def bench(
     epochs: Number = None,
     out: Path = Path("runs"),
     data: File = None,
-    download: Flag = False,
+    download: bool = False,
     device: str = "auto",
     jobs: Number = None,
-    retry_failed: Flag = False,
+    retry_failed: bool = False,
+    own: Annotated[tuple[str, ...], Named("FILE.py:CLASS")] = (),
 ) -> int:
     """Run experiments: every method on every dataset, with all seeds of a run trained together.
 
@@ -99,8 +104,9 @@ def bench(
         device: Where to train: auto, cpu or cuda.
         jobs: Number of runs to train at the same time (default: 1; up to 4 on CUDA).
         retry_failed: Repeat runs that failed before.
+        own: Method or cleaner in a Python file, which is run; its name is the class's in lower case. Can be repeated.
     """
-    from candidly.bench import SUITES, Spec, read_spec, sweep
+    from candidly.bench import SUITES, Spec, read_own, read_spec, sweep
     from candidly.engine.recipe import find_recipe
 
     given: dict[str, Any] = {"datasets": datasets, "methods": methods, "cleaners": cleaners, "seeds": seeds}
@@ -112,22 +118,29 @@ def bench(
         raise ValueError("both a file and --suite were given; write suite = ... into the file instead")
     if spec is None and suite is None and not (datasets and methods):
         raise ValueError("nothing to run; give a TOML file, --suite, or --datasets and --methods")
-    chosen = replace(read_spec(spec), **given) if spec is not None else Spec(**(SUITES.get(suite or "", {}) | given))
+    parts = read_own(*own)
+    if spec is not None:
+        chosen = replace(read_spec(spec, parts), **given)
+    else:
+        chosen = Spec(**(SUITES.get(suite or "", {}) | given), own=parts)
     if epochs is not None:
         chosen = replace(chosen, recipe=replace(find_recipe(chosen.recipe), name="custom", epochs=epochs))
     root = None if data is None else str(data)
     outcome = sweep(
         chosen, out, root=root, download=download, device=device, jobs=jobs, retry_failed=retry_failed, progress=True
     )
-    print(outcome)
+    say(str(outcome))
     return 1 if outcome.failed else 0
 
 
 def table(
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, named("FOLDER ...")],
+    folders: Annotated[tuple[Path, ...], Named("FOLDER", positional=True)],
     *,
     style: Literal["text", "markdown", "latex", "csv"] = "text",
     split: Literal["test", "train"] = "test",
+    datasets: Names = None,
+    methods: Names = None,
+    names: Names = None,
     against: File = None,
     diagram: File = None,
     into: File = None,
@@ -142,6 +155,9 @@ def table(
         folders: Folders with results.
         style: Format of the table.
         split: Which rows to score.
+        datasets: Datasets to show, separated by commas, in this order (default: all).
+        methods: Methods to show, separated by commas, in this order (default: all).
+        names: Other names to show, separated by commas, such as proden=PRODEN,lost=Lost.
         against: CSV file with published accuracies (columns method, dataset, seed, test_accuracy) to compare with.
         diagram: Also draw the critical-difference diagram to this file (.svg, .pdf or .png).
         into: Markdown page to update, instead of printing.
@@ -152,12 +168,22 @@ def table(
 
     if into is not None and style not in ("text", "markdown"):
         raise ValueError(f"--into writes Markdown, but --style is {style}; remove one of them")
-    found = read(folders, split=split)
+    chosen = {"datasets": split_names(datasets, "--datasets"), "methods": split_names(methods, "--methods")}
+    labels = dict(_label(text) for text in split_names(names, "--names"))
+    found = read(folders, split=split).select(**{what: wanted or None for what, wanted in chosen.items()})
     published = None if against is None else read_csv(against)
-    text = tables.render(found, style=style if into is None else "markdown", against=published)
+    text = tables.render(found, style=style if into is None else "markdown", against=published, names=labels)
     if diagram is not None:
-        diagrams.draw(found, diagram)
+        diagrams.draw(found, diagram, labels)
     if into is None:
-        print(text, end="")
+        say(text.removesuffix("\n"))
     else:
         tables.insert(into, text)
+
+
+def _label(text: str) -> tuple[str, str]:
+    """Read a name and what to show instead, such as ``proden=PRODEN``."""
+    name, equals, shown = text.partition("=")
+    if not equals:
+        raise ValueError(f"--names has {text!r}; write it as NAME=SHOWN, such as proden=PRODEN")
+    return name.strip(), shown.strip()

@@ -1,7 +1,7 @@
 """Commands that use a model: predict, evaluate, report."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from candidly.cli.options import (
     Candidate,
@@ -9,7 +9,6 @@ from candidly.cli.options import (
     Columns,
     File,
     Fraction,
-    Inline,
     ModelArgument,
     OutputOptions,
     RequiredColumn,
@@ -31,13 +30,13 @@ def predict(
     *,
     out: str,
     alpha: Fraction = None,
-    sets: Annotated[SetOptions, Inline],
+    sets: SetOptions,
     max_risk: Fraction = None,
     id: Column = None,
     drop: Columns = None,
     separator: str = "|",
     delimiter: Text = None,
-    output: Annotated[OutputOptions, Inline],
+    output: OutputOptions,
 ) -> None:
     """Predict the classes of new rows with a model.
 
@@ -104,7 +103,7 @@ def evaluate(
     candidate: Candidate = None,
     drop: Columns = None,
     delimiter: Text = None,
-    output: Annotated[OutputOptions, Inline],
+    output: OutputOptions,
 ) -> None:
     """Compare a model with true labels: accuracy, prediction sets, and errors by confidence.
 
@@ -144,7 +143,7 @@ def evaluate(
     output.show(*describe_evaluation(result, plot))
 
 
-def report(model: ModelArgument, *, out: Path, output: Annotated[OutputOptions, Inline]) -> None:
+def report(model: ModelArgument, *, out: Path, output: OutputOptions) -> None:
     """Write the HTML report of a model again.
 
     Args:

@@ -1,5 +1,6 @@
 """Option groups that several commands share, and how commands print."""
 
+import csv
 import json
 import sys
 import warnings
@@ -9,35 +10,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
+from candidly.cli.parsing import Named
+from candidly.cli.terminal import say
 
-from candidly.messages import visible
-
-
-def named(metavar: str) -> Any:
-    """Show an option's value under this name in the help, without its default."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
-
-
-Text = Annotated[str | None, named("TEXT")]
-Column = Annotated[str | None, named("COLUMN")]
-Columns = Annotated[str | None, named("COLUMNS")]
-Table = Annotated[str | None, named("TABLE")]
-Number = Annotated[int | None, named("INT")]
-Levels = Annotated[str | None, named("FLOATS")]
-Fraction = Annotated[float | None, named("FLOAT")]
-File = Annotated[Path | None, named("PATH")]
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
-RequiredColumn = Annotated[str, tyro.conf.arg(metavar="COLUMN")]
-TableArgument = Annotated[str, tyro.conf.Positional, named("TABLE")]
-ModelArgument = Annotated[Path, tyro.conf.Positional, named("MODEL")]
+Text = Annotated[str | None, Named("TEXT")]
+Column = Annotated[str | None, Named("COLUMN")]
+Columns = Annotated[str | None, Named("COLUMNS")]
+Table = Annotated[str | None, Named("TABLE")]
+Number = Annotated[int | None, Named("INT")]
+Levels = Annotated[str | None, Named("FLOATS")]
+Fraction = Annotated[float | None, Named("FLOAT")]
+File = Annotated[Path | None, Named("PATH")]
+Names = Annotated[str | None, Named("NAMES")]
+RequiredColumn = Annotated[str, Named("COLUMN")]
+TableArgument = Annotated[str, Named("TABLE", positional=True)]
+ModelArgument = Annotated[Path, Named("MODEL", positional=True)]
 
 # The values are those of `candidly.conformal.calibration`, whose import would make `candidly --help` slow.
-Kind = Annotated[Literal["split", "cv+", "averaged"] | None, named("TEXT")]
-Score = Annotated[Literal["lac", "aps"] | None, named("TEXT")]
-Candidate = Annotated[Literal["best", "mean", "pooled", "worst", "singletons"] | None, named("TEXT")]
+Kind = Annotated[Literal["split", "cv+", "averaged"] | None, Named("TEXT")]
+Score = Annotated[Literal["lac", "aps"] | None, Named("TEXT")]
+Candidate = Annotated[Literal["best", "mean", "pooled", "worst", "singletons"] | None, Named("TEXT")]
 
-Inline = tyro.conf.arg(name="")  # a group's options, without the group's name as prefix
+
+def split_names(text: str | None, option: str) -> list[str]:
+    """Split names at commas; a name that contains a comma must be in double quotes.
+
+    Examples
+    --------
+    >>> split_names('a, "b,c"', "--drop"), split_names(None, "--drop")
+    (['a', 'b,c'], [])
+    """
+    if text is None:
+        return []
+    try:
+        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    except csv.Error as error:
+        raise ValueError(f"{option} cannot be split at commas: {error}") from None
+    if not names or "" in names:
+        raise ValueError(f"{option} is {text!r}, which contains an empty name; separate names by single commas")
+    return names
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,7 @@ class TrainingOptions:
     folds: Number = None
     epochs: Number = None
     alpha: Fraction = None
-    force_cleaning: Flag = False
+    force_cleaning: bool = False
     seed: int = 0
     device: str = "auto"
 
@@ -145,8 +156,8 @@ class OutputOptions:
         quiet: Print only errors, and what --json prints.
     """
 
-    json: Flag = False
-    quiet: Flag = False
+    json: bool = False
+    quiet: bool = False
 
     @property
     def progress(self) -> bool:
@@ -160,10 +171,10 @@ class OutputOptions:
     def show(self, lines: Iterable[str], facts: Mapping[str, Any], *, to_stderr: bool = False) -> None:
         """Print the lines of a summary, or the facts as JSON."""
         if self.json:
-            print(json.dumps(facts).replace("\x7f", r"\u007f"))  # JSON does not escape this control character
+            say(json.dumps(facts).replace("\x7f", r"\u007f"))  # JSON does not escape this control character
         elif not self.quiet:
             for line in lines:
-                print(visible(line), file=sys.stderr if to_stderr else sys.stdout)
+                say(line, to_stderr=to_stderr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,10 +187,10 @@ class CleaningOptions:
         report: Also write an HTML report to this file (.html).
     """
 
-    table: Annotated[str | None, tyro.conf.Positional, named("[TABLE]")] = None
+    table: Annotated[str | None, Named("TABLE", positional=True)] = None
     candidates: Column = None
     report: File = None
-    votes: Annotated[VoteOptions, Inline]
-    reading: Annotated[ReadingOptions, Inline]
-    training: Annotated[TrainingOptions, Inline]
-    output: Annotated[OutputOptions, Inline]
+    votes: VoteOptions
+    reading: ReadingOptions
+    training: TrainingOptions
+    output: OutputOptions

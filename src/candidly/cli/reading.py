@@ -1,34 +1,17 @@
 """Read the tables that commands are given: rows with candidates, votes, and new rows for a model."""
 
-import csv
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+from candidly import store
 from candidly.candidates.votes import Votes
-from candidly.cli.options import CleaningOptions, ReadingOptions, VoteOptions
+from candidly.cli.options import CleaningOptions, ReadingOptions, VoteOptions, split_names
 from candidly.tables import files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
 from candidly.tables.labelled import Labelled, VoteColumns
 from candidly.tables.schema import Schema, check_column
-
-
-def split(text: str | None, option: str) -> list[str]:
-    """Split names at commas; a name that contains a comma must be in double quotes.
-
-    Examples
-    --------
-    >>> split('a, "b,c"', "--drop"), split(None, "--drop")
-    (['a', 'b,c'], [])
-    """
-    if text is None:
-        return []
-    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
-    if not names or "" in names:
-        raise ValueError(f"{option} is {text!r}, which contains an empty name; separate names by single commas")
-    return names
 
 
 @contextmanager
@@ -55,12 +38,12 @@ def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
 
 
 def _schema(candidates: str | None, reading: ReadingOptions) -> Schema:
-    drop = split(reading.drop, "--drop")
+    drop = split_names(reading.drop, "--drop")
     return Schema(candidates, reading.id, reading.labels, drop, reading.separator, reading.delimiter)
 
 
 def _read_votes(votes: VoteOptions, reading: ReadingOptions) -> tuple[Labelled, Votes]:
-    annotators = None if votes.annotators is None else split(votes.annotators, "--annotators")
+    annotators = None if votes.annotators is None else split_names(votes.annotators, "--annotators")
     return labelled.read_votes(
         str(votes.annotations),
         VoteColumns(votes.task, votes.worker, votes.label, annotators),
@@ -74,11 +57,11 @@ def _read_votes(votes: VoteOptions, reading: ReadingOptions) -> tuple[Labelled, 
 
 def _read_classes(text: str | None) -> list[str] | None:
     if text is None or not text.startswith("@"):
-        return split(text, "--classes") or None
+        return split_names(text, "--classes") or None
     try:
-        lines = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        lines = store.read_text(text[1:]).splitlines()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ValueError(f"--classes {text} cannot be read: {reason}; name a file with one class per line") from None
     return [line.strip() for line in lines if line.strip()]
 
@@ -96,7 +79,7 @@ def read_new_rows(
     Columns that were not features in training, by the model's schema, and columns that options name or drop are not
     features. The schema's delimiter is the default for CSV.
     """
-    schema, dropped, used = schema or Schema(), split(drop, "--drop"), features.names_ or ()
+    schema, dropped, used = schema or Schema(), split_names(drop, "--drop"), features.names_ or ()
     others = [*schema.named.values(), *schema.drop]
     if delimiter is None and (table == "-" or table.lower().endswith((".csv", ".csv.gz"))):
         delimiter = schema.delimiter
@@ -106,6 +89,9 @@ def read_new_rows(
     found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
     for option, name in [*given, *(("--drop", name) for name in dropped)]:
         check_column(found, labelled.name_of(table), name, option)
+    for name in dropped:
+        if name in used:
+            raise ValueError(f"--drop is {drop!r}, but {name!r} is a feature of the model, which needs it; remove it")
     if named.get("--labels") in used:
         raise ValueError(f"--labels is {named['--labels']!r}, a feature of the model; name the column of true labels")
     left_out = {*others, *dropped, *(name for _, name in given)} - set(used)

@@ -1,12 +1,11 @@
 """Commands that train: fit, clean, audit."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from candidly.cli.options import (
     CleaningOptions,
     File,
-    Inline,
     Levels,
     OutputOptions,
     ReadingOptions,
@@ -29,9 +28,9 @@ def fit(
     candidates: RequiredColumn,
     out: Path,
     report: File = None,
-    reading: Annotated[ReadingOptions, Inline],
-    training: Annotated[TrainingOptions, Inline],
-    output: Annotated[OutputOptions, Inline],
+    reading: ReadingOptions,
+    training: TrainingOptions,
+    output: OutputOptions,
 ) -> None:
     """Train a model on a table with candidates, and save it.
 
@@ -44,13 +43,13 @@ def fit(
         report: Also write an HTML report to this file (.html).
     """
     from candidly.cli.checks import check_folder, check_page
-    from candidly.cli.output import describe_report, write_page
+    from candidly.cli.output import describe_report, name_place, write_page
     from candidly.cli.reading import read
     from candidly.report import saved, summarise
     from candidly.tables import files
 
     with output.hide_warnings():
-        check_folder(out)
+        replaced = check_folder(out)
         check_page(report, out)
         rows = read(table, candidates, reading)
         classifier = _train(rows, training, output)
@@ -58,10 +57,13 @@ def fit(
         with files.writing(out):
             classifier.save(out, {saved.FILE: saved.to_bytes(facts)})
         write_page(facts, report)
-    output.show(*describe_report(facts, {"model": out, "report": report}))
+    lines, found = describe_report(facts, {"model": out, "report": report})
+    if replaced:
+        lines.append(f"the model that {name_place(out)} held before was replaced")
+    output.show(lines, found | {"replaced": replaced})
 
 
-def clean(options: Annotated[CleaningOptions, Inline], *, out: str) -> None:
+def clean(options: CleaningOptions, *, out: str) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
     Networks that were not trained on a row score its candidates. The result has one line per row: id, candidates,
@@ -95,7 +97,7 @@ def clean(options: Annotated[CleaningOptions, Inline], *, out: str) -> None:
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
 
 
-def audit(options: Annotated[CleaningOptions, Inline], *, alphas: Levels = None) -> None:
+def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
     """Estimate what cleaning would cost at several levels, without writing a table.
 
     Trains as `clean` does. For each level, prints the estimated fraction of rows that would lose their true label, the

@@ -303,7 +303,8 @@ def risk_curve(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
     """Return confidence, coverage and estimated error rate of held-out rows at up to 200 points, (3, T), in float64."""
     points = torch.stack(metrics.risk_coverage(p.amax(-1).double(), row_errors(p.double(), S, temperature)))
     m = points.shape[1]
-    return points[:, torch.linspace(0, m - 1, min(m, _MOST_POINTS)).round().long()].unique_consecutive(dim=1)
+    some = torch.linspace(0, m - 1, min(m, _MOST_POINTS), dtype=torch.float32).round().long()
+    return points[:, some].unique_consecutive(dim=1)
 
 
 def _is_curve(risk: Tensor) -> bool:

@@ -146,7 +146,9 @@ class Sweep:
     def noise(self) -> Tensor:
         """Return uniforms (R, N) of this epoch."""
         problem = self._problem
-        draws = [torch.rand(len(problem.X), generator=stream(seed, "sweep", self.epoch)) for seed in problem.seeds]
+        n = len(problem.X)
+        streams = [stream(seed, "sweep", self.epoch) for seed in problem.seeds]
+        draws = [torch.rand(n, dtype=torch.float32, generator=one) for one in streams]
         return torch.stack(draws).to(problem.X.device, problem.dtype)
 
 

@@ -1,25 +1,31 @@
 """Building a method's networks for a problem, and listing and copying their tensors."""
 
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
+from candidly.checks.arguments import shown
+from candidly.checks.machine import fault
 from candidly.engine.batches import scaled
 from candidly.engine.contract import BuildNet, Method
-from candidly.engine.nets.build import Factory, build
+from candidly.engine.memory import require_networks
+from candidly.engine.nets.build import Factory, Separate, build, factory_name
 from candidly.engine.problem import Problem, stream
+from candidly.messages import warn
 
 CHANGED = "the model was written by another version of candidly, or changed since; save it again"
 
 
-def builder(problem: Problem, net: str | Factory, half: bool = False, room: int | None = None) -> BuildNet:
+def builder(
+    problem: Problem, net: str | Factory, half: bool = False, room: int | None = None, numbers: int = 1
+) -> BuildNet:
     """Return the function that a method builds its networks with; each network is initialised independently.
 
     With `room`, networks are built to be filled with that many saved numbers: they are not initialised, and memory is
-    allocated only after checking that they are not larger.
+    allocated only after checking that they are not larger. Otherwise it is checked that there is memory for `numbers`
+    numbers per weight.
     """
     built = 0
 
@@ -27,19 +33,24 @@ def builder(problem: Problem, net: str | Factory, half: bool = False, room: int 
         name: str | None = None, *, inputs: int = 0, outputs: int = 0, features: bool = False, copies: int = 1
     ) -> nn.Module:
         nonlocal built
+        shape = tuple(problem.X.shape[1:]) if name is None else (inputs,)
+        width = problem.num_classes if name is None else outputs
+        kind = net if name is None else name
+        if room is None and not callable(kind):
+            with torch.device("meta"):
+                one = build(kind, shape, width, [torch.Generator()], features, half)
+            weights = sum(parameter.numel() for parameter in one.parameters())
+            size = numbers * problem.dtype.itemsize
+            require_networks(problem.runs * copies, weights, size, problem.X.device)
         generators = [stream(seed, "network", built + copy) for seed in problem.seeds for copy in range(copies)]
         built += copies
-        custom = name is None and callable(net)
-        with nullcontext() if room is None or custom else torch.device("meta"):
-            if name is None:
-                network = build(net, tuple(problem.X.shape[1:]), problem.num_classes, generators, features, half)
-            else:
-                network = build(name, (inputs,), outputs, generators)
+        with nullcontext() if room is None or callable(kind) else torch.device("meta"):
+            network = build(kind, shape, width, generators, features, half)
         if room is not None:
             return _fitting(network, problem, room)
         network = network.to(problem.X.device, problem.dtype)
-        if custom:
-            _check_custom(network, problem, copies)
+        if isinstance(network, Separate) and callable(kind):
+            _check_custom(network, kind, problem)
         return network
 
     return build_net
@@ -55,21 +66,46 @@ def _fitting(network: nn.Module, problem: Problem, room: int) -> nn.Module:
     return network.to_empty(device=problem.X.device) if unfilled else network
 
 
-def _check_custom(network: nn.Module, problem: Problem, copies: int) -> None:
-    """Check what a custom network returns for two rows, and warn of dropout."""
+def _check_custom(network: Separate, factory: Factory, problem: Problem) -> None:
+    """Check custom networks and what they return for two rows, and warn of dropout."""
+    name = f"net={factory_name(factory)}"
+    parameters = [parameter for net in network.nets for parameter in net.parameters()]
+    if len({id(parameter) for parameter in parameters}) < len(parameters):
+        raise ValueError(f"{name} returned networks that share parameters; return a new module in every call")
+    copies = len(network.nets) // problem.runs
     x = scaled(problem.X[:2].expand(problem.runs, *problem.X[:2].shape), problem)
-    x = x.repeat_interleave(copies, 0)
+    network.eval()
     with torch.no_grad():
-        found = tuple(network.eval()(x).shape[2:])
+        for run, net in enumerate(network.nets):
+            _check_output(net, x[run // copies].clone(), problem, name)
     network.train()
-    if found != (problem.num_classes,):
-        raise ValueError(f"the network returns {found} numbers per row; it must return {problem.num_classes} logits")
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
-        warnings.warn(
+        warn(
             "the network has dropout, which draws from torch's global generator: training and resuming are not "
-            "reproducible to the bit",
-            stacklevel=2,
+            "reproducible to the bit"
         )
+
+
+def _check_output(net: nn.Module, x: Tensor, problem: Problem, name: str) -> None:
+    """Raise ValueError unless a custom network maps two rows to logits, without changing the rows."""
+    wanted = (len(x), problem.num_classes)
+    task = f"rows of shape {tuple(x.shape)} must become logits of shape {wanted}"
+    if not any(parameter.requires_grad for parameter in net.parameters()):
+        raise ValueError(f"{name} returned a {type(net).__name__} without trainable parameters; nothing can be learned")
+    before = x.clone()
+    try:
+        found = net(x)
+    except Exception as error:
+        if fault(error):
+            raise
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{name} failed with {type(error).__name__} ({reason}); {task}") from error
+    if not isinstance(found, Tensor):
+        raise ValueError(f"{name} returns {shown(found)} instead of a tensor; {task}")
+    if found.shape != wanted or not found.is_floating_point():
+        raise ValueError(f"{name} returns a tensor of shape {tuple(found.shape)} and dtype {found.dtype}; {task}")
+    if not torch.equal(x, before):
+        raise ValueError(f"{name} changes its input, the rows, in place; use inplace=False in its first layers")
 
 
 def network_tensors(method: Method) -> dict[str, Tensor]:

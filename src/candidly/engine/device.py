@@ -1,11 +1,14 @@
 """Choosing a device, and the CUDA streams and graph captures that trainings in one process share."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+
+from candidly.checks.arguments import shown
 
 _lock = threading.RLock()
 _idle: dict[int, list[torch.cuda.Stream]] = {}  # streams without a training, by device
@@ -16,18 +19,44 @@ _failed: list[torch.cuda.CUDAGraph] = []  # kept alive: the allocator still poin
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """Return the device for a name; "auto" is CUDA if it is available, otherwise the CPU."""
+    """Return the device for a name; "auto" is CUDA if it is available, otherwise the CPU.
+
+    Examples
+    --------
+    >>> find_device("gpu")
+    Traceback (most recent call last):
+        ...
+    ValueError: device is 'gpu'; use 'auto', 'cpu', 'cuda', or a number such as 'cuda:0' if there are several
+    """
+    name = str(device) if isinstance(device, str | torch.device) else ""
+    match = re.fullmatch(r"auto|cpu|cuda(?::(\d{1,4}))?", name)
+    if match is None:
+        advice = "use 'auto', 'cpu', 'cuda', or a number such as 'cuda:0' if there are several"
+        raise ValueError(f"device is {shown(device)}; {advice}")
     available = torch.cuda.is_available()
-    name = ("cuda" if available else "cpu") if device == "auto" else device
-    try:
-        found = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device is {device!r}; use 'auto', 'cpu' or 'cuda'") from None
-    if found.type == "cuda" and not available:
-        raise ValueError(f"device is {device!r}, but there is no CUDA device here; use 'auto' or 'cpu'")
-    if str(found) == "cuda":  # another thread may have a different current device
+    if name == "cpu" or (name == "auto" and not available):
+        return torch.device("cpu")
+    if not available:
+        raise ValueError(f"device is {name!r}, but there is no CUDA device here; use 'auto' or 'cpu'")
+    if match[1] is None:  # another thread may have a different current device
         return torch.device("cuda", torch.cuda.current_device())
-    return found
+    number, count = int(match[1]), torch.cuda.device_count()
+    if number >= count:
+        raise ValueError(f"device is {name!r}, but CUDA devices are numbered from 0 to {count - 1} here")
+    return torch.device("cuda", number)
+
+
+@contextmanager
+def cpu_by_default() -> Iterator[None]:
+    """Create tensors on the CPU unless a device is given, also after `torch.set_default_device`.
+
+    Without a default device nothing is set, because a setting slows every operation of torch.
+    """
+    if torch.empty(0).device.type == "cpu":
+        yield
+    else:
+        with torch.device("cpu"):
+            yield
 
 
 @contextmanager

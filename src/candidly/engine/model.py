@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from candidly.engine.batches import block_size, predict_block
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
-from candidly.engine.description import describe
-from candidly.engine.device import find_device
+from candidly.engine.description import describe, method_code, networks_code
+from candidly.engine.device import cpu_by_default, find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
-from candidly.engine.problem import Problem, as_tensor, check_finite
+from candidly.engine.problem import Problem, as_tensor, check_finite, round_to
 from candidly.engine.recipe import Recipe, smaller_rate
 from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
+from candidly.messages import warn
 from candidly.store import states
 
 _ROWS = 64  # rows to predict at a time on the CPU; few, so that a single row is fast
@@ -61,6 +62,7 @@ class Model:
         for net in self.method.networks().values():
             net.eval()
 
+    @cpu_by_default()
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU.
 
@@ -74,11 +76,11 @@ class Model:
         """Yield blocks of rows and what `predict` returns for them, so that memory does not grow with the rows."""
         like = self.problem.X
         rows = as_tensor(X)
-        if rows.dtype != like.dtype:
-            rows = rows.to(self.problem.dtype)
         if rows.shape[1:] != like.shape[1:]:
             shapes = f"{tuple(rows.shape[1:])} but the model was trained on {tuple(like.shape[1:])}"
             raise ValueError(f"rows of X have shape {shapes}; give the same features")
+        if rows.dtype != like.dtype:
+            rows = round_to(rows, self.problem.dtype)
         check_finite(rows)
         size = _ROWS if like.device.type == "cpu" else min(64 * _ROWS, block_size(self.problem))
         for start in range(0, len(rows), size):
@@ -140,10 +142,12 @@ class Model:
             "shape": list(self.problem.X.shape[1:]),
             "dtype": str(self.problem.X.dtype).removeprefix("torch."),
             "standardised": self.problem.standardised,
+            "code": {"net": networks_code(self.method), "method": method_code(self.method)},
         }
         return tensors, facts
 
     @classmethod
+    @cpu_by_default()
     def of_parts(
         cls,
         tensors: Mapping[str, Tensor],
@@ -200,6 +204,13 @@ class Model:
                 one.to_empty(device="cpu")
         advice = "the saved network differs; pass the net that the model was trained with"
         copy_tensors(saved, network_tensors(trained), advice)
+        code = {"net": networks_code(trained) if net else None, "method": method_code(trained) if method else None}
+        for name, found in code.items():
+            if "code" in facts and found not in (None, facts["code"][name]):
+                warn(
+                    f"the code or settings of {name} differ from those that the model was trained with, so predictions "
+                    f"may differ; pass the same {name}"
+                )
         for name in trained.state() if method is None else ():
             delattr(trained, name)
         history = {key[8:]: value.cpu().numpy() for key, value in tensors.items() if key.startswith("history.")}
@@ -208,7 +219,10 @@ class Model:
         return cls(trained, problem.without_rows(), network, recipe, facts["cleaner"], history, kept)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a new folder, as ``model.safetensors`` and ``model.json``."""
+        """Write the model to a folder, as ``model.json`` and a file of tensors; replace a model that it holds.
+
+        Readers and other writers of the folder at the same time are safe: each reads or writes one whole model.
+        """
         states.write_folder(folder, *self.parts())
 
     @classmethod

@@ -178,7 +178,7 @@ class HostAdam:
         self.weight_decay = weight_decay
         self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.steps = [torch.zeros(()) for _ in self.parameters]
+        self.steps = [torch.zeros((), dtype=torch.float32) for _ in self.parameters]
 
     def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
         """Apply the gradients with the numbers of step `index`."""

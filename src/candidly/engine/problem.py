@@ -12,6 +12,9 @@ from candidly import candidates
 from candidly.candidates.labels import class_names
 from candidly.candidates.sets import warn_of_sameness
 from candidly.candidates.weights import uniform_weights
+from candidly.checks.arguments import flag, integer, items, shown
+from candidly.engine.device import cpu_by_default
+from candidly.engine.memory import require_runs, require_tensor
 
 _PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
 
@@ -68,6 +71,7 @@ class Problem:
     weights: Tensor | None = None
 
     @classmethod
+    @cpu_by_default()
     def of(
         cls,
         X: Any,
@@ -120,15 +124,16 @@ class Problem:
         if isinstance(S, candidates.Candidates):
             classes = S.classes if classes is None else classes
             S = S.matrix
-        if isinstance(seeds, int):
-            raise ValueError(f"seeds is {seeds}; give a list with one seed per run, such as range({seeds})")
+        if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise ValueError(f"dtype is {shown(dtype)}; use a floating-point dtype of torch, such as torch.float32")
         sets = _as_sets(S)
         features = as_tensor(X)
+        if features.ndim < 2:
+            raise ValueError("X must have at least two axes (rows, features); reshape a single feature with X[:, None]")
+        seeds = _check_seeds(seeds, sets.shape)
         runs = len(seeds)
         if features.dtype != torch.uint8 or dtype != torch.float32:
-            features = features.to(dtype)
-        if not runs or any(seed != int(seed) or seed < 0 for seed in seeds):
-            raise ValueError(f"seeds is {list(seeds)}; give each run a non-negative integer")
+            features = round_to(features, dtype)
         for matrix in sets if sets.ndim == 3 else [sets]:
             candidates.check(matrix)
             if not known:
@@ -137,12 +142,10 @@ class Problem:
             raise ValueError(f"S holds sets for {len(sets)} runs but there are {runs} seeds; give one seed per run")
         if len(features) != sets.shape[-2]:
             raise ValueError(f"X has {len(features)} rows but S has {sets.shape[-2]}; give one candidate set per row")
-        if features.ndim < 2:
-            raise ValueError("X must have at least two axes (rows, features); reshape a single feature with X[:, None]")
+        if not features.shape[1:].numel():
+            raise ValueError(f"X has shape {tuple(features.shape)}, without features; give at least one per row")
         check_finite(features)
-        index = [_check_rows(r, len(features)) for r in ([np.arange(len(features))] * runs if rows is None else rows)]
-        if len(index) != runs:
-            raise ValueError(f"rows lists {len(index)} runs but there are {runs} seeds; give one seed per run")
+        index = _check_runs(rows, runs, len(features))
         names = tuple(range(sets.shape[-1])) if classes is None else class_names(classes)
         if len(names) != sets.shape[-1]:
             raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
@@ -151,15 +154,15 @@ class Problem:
         problem = cls(
             features,
             torch.as_tensor(sets),
-            tuple(index),
-            tuple(map(int, seeds)),
+            index,
+            seeds,
             truth,
             classes=names,
             weights=trust,
         )
         if shift is None and scale is None:
-            return problem._standardised() if standardise else problem
-        if standardise:
+            return problem._standardised() if flag("standardise", standardise) else problem
+        if flag("standardise", standardise):
             raise ValueError("standardise=True computes shift and scale; leave them out, or use standardise=False")
         return replace(
             problem,
@@ -200,6 +203,7 @@ class Problem:
 
         They are proportional to `weights`, or equal where `weights` is missing or 0 on all of a row's candidates.
         """
+        require_tensor(self.sets.shape, self.dtype, self.X.device)
         equal = uniform_weights(self.S, self.dtype).expand(self.sets.shape)
         if self.weights is None:
             return equal.clone()
@@ -217,7 +221,9 @@ class Problem:
 
     def new_zeros(self, *shape: Any, dtype: torch.dtype | None = None) -> Tensor:
         """Return zeros on the problem's device, by default in its `dtype`."""
-        return self.X.new_zeros(*shape, dtype=dtype or self.dtype)
+        sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        require_tensor(sizes, dtype or self.dtype, self.X.device)
+        return self.X.new_zeros(sizes, dtype=dtype or self.dtype)
 
     def to(self, device: torch.device) -> "Problem":
         """Return the same problem on another device."""
@@ -255,27 +261,74 @@ class Problem:
 
 
 def as_tensor(X: Any, name: str = "X") -> Tensor:
-    """Return an array, a nested list or a tensor as a new tensor on the CPU."""
+    """Return an array, a nested list or a tensor as a new tensor on the CPU; raise ValueError if it has no numbers."""
     if isinstance(X, Tensor):
+        if X.is_complex() or X.is_quantized or X.layout != torch.strided or X.is_meta:
+            kind = f"dtype {X.dtype}, layout {X.layout} and device {X.device}"
+            raise ValueError(f"{name} is a tensor of {kind}; pass a dense tensor of real numbers")
         return X.detach().cpu().clone()
     if hasattr(X, "toarray"):
         raise ValueError(f"{name} is sparse; pass {name}.toarray()")
-    numbers = _as_array(X)
+    numbers = _as_array(X, name)
     if numbers.dtype.kind not in "biuf":
         raise ValueError(f"{name} has dtype {numbers.dtype}; pass numbers")
-    return torch.as_tensor(numbers)
+    return torch.as_tensor(numbers.astype(np.float64) if numbers.dtype.itemsize > 8 else numbers)
 
 
-def _as_array(value: Any) -> np.ndarray[Any, Any]:
+def _as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     """Return a copy as an array; torch warns about memory that it cannot write to."""
-    return (value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)).copy()
+    if isinstance(value, Tensor):
+        return value.detach().cpu().numpy().copy()
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        raise ValueError(f"{name} is a masked array with masked entries; fill them, or drop their rows")
+    try:
+        return np.array(value)
+    except (TypeError, ValueError):  # lists of different lengths
+        raise ValueError(f"{name} is {shown(value)}, which is not an array; pass rows of equal length") from None
+
+
+def round_to(X: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return features (N, ...) in a dtype; raise ValueError for a finite number that is too large for it."""
+    rounded = X.to(dtype)
+    if X.is_floating_point() and X.dtype != dtype:
+        lost = (rounded.isinf() & ~X.isinf()).flatten(1)
+        if lost.any():
+            row, column = lost.nonzero()[0].tolist()
+            value = X.flatten(1)[row, column].item()
+            raise ValueError(
+                f"X has {value} in row {row}, column {column}, which is too large for {dtype}; correct the value, or "
+                "scale the column"
+            )
+    return rounded
 
 
 def _as_sets(S: Any) -> np.ndarray[Any, Any]:
     try:
-        return _as_array(S)
+        return _as_array(S, "S")
     except ValueError:
         raise ValueError("S is not a boolean matrix; convert names with candidly.candidates.encode(S)") from None
+
+
+def _check_seeds(seeds: Any, sets: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the seeds as integers; `sets` is the shape of the candidate sets that every run needs."""
+    wanted = "a list with one seed per run, such as [0] or range(5)"
+    if not hasattr(items("seeds", seeds, wanted), "__len__") or not len(seeds):
+        raise ValueError(f"seeds is {shown(seeds)}; it must be {wanted}")
+    if len(sets) > 1:
+        require_runs(len(seeds), sets[-2], sets[-1])
+    return tuple(integer("one of seeds", seed, least=0) for seed in seeds)
+
+
+def _check_runs(rows: Any, runs: int, n: int) -> tuple[Tensor, ...]:
+    """Return the training rows of each run, ascending; runs with the same list share a tensor."""
+    if rows is None:
+        return (_check_rows(np.arange(n), n),) * runs
+    listed = list(items("rows", rows, "a list of row numbers for each run"))
+    if len(listed) != runs:
+        raise ValueError(f"rows lists {len(listed)} runs but there are {runs} seeds; give one seed per run")
+    checked = {id(one): one for one in listed}
+    found = {key: _check_rows(one, n) for key, one in checked.items()}
+    return tuple(found[id(one)] for one in listed)
 
 
 def check_weights(weights: Any, shape: tuple[int, ...]) -> Tensor:
@@ -305,7 +358,7 @@ def check_finite(X: Tensor) -> None:
 
 
 def _check_rows(rows: Any, n: int) -> Tensor:
-    numbers = _as_array(rows)
+    numbers = _as_array(rows, "one of rows")
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
         found = f"dtype {numbers.dtype} and shape {numbers.shape}"
         raise ValueError(f"a run's training rows have {found}; rows takes a list of row numbers for each run")
@@ -321,7 +374,7 @@ def _check_rows(rows: Any, n: int) -> Tensor:
 
 def check_labels(y: Any, n: int, num_classes: int) -> Tensor:
     """Return class numbers, one per row, as a tensor; raise ValueError if they are invalid."""
-    numbers = _as_array(y)
+    numbers = _as_array(y, "y")
     if numbers.dtype.kind not in "iu":
         raise ValueError(f"y has dtype {numbers.dtype}; pass class numbers, integers from 0 to {num_classes - 1}")
     labels = torch.as_tensor(numbers, dtype=torch.int64)

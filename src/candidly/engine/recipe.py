@@ -1,8 +1,9 @@
 """Recipes: how long and with which optimiser to train."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
+
+from candidly.checks import arguments
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Recipe:
     epochs : int
         Passes over the training rows.
     batch_size : int or None
-        None is the paper's choice: 16 below 5000 training rows, otherwise 256.
+        At least 2, for batch normalisation. None is the paper's choice: 16 below 5000 training rows, otherwise 256.
     optimiser : {"adam", "sgd"}
         Adam with coupled L2 decay, or plain gradient descent.
     schedule : {"one-cycle", "constant"}
@@ -52,28 +53,11 @@ class Recipe:
     precision: Literal["auto", "float32"] = "auto"
 
     def __post_init__(self) -> None:
-        whole = [self.epochs] if self.batch_size is None else [self.epochs, self.batch_size]
-        if any(isinstance(number, bool) or not isinstance(number, int) for number in whole):
-            raise ValueError(f"epochs is {self.epochs!r} and batch_size {self.batch_size!r}; give whole numbers")
+        arguments.settings(
+            self, epochs={"least": 1}, batch_size={"least": 2}, max_lr={"above": 0}, weight_decay={"least": 0}
+        )
         for name in ("max_lr", "weight_decay"):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-                raise ValueError(f"{name} is {number!r}; give a finite number")
-            object.__setattr__(self, name, float(number))  # 1 and 1.0 are the same recipe
-        if self.epochs < 1:
-            raise ValueError(f"epochs is {self.epochs}; it must be at least 1")
-        if self.batch_size is not None and self.batch_size < 2:
-            raise ValueError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")
-        if self.optimiser not in ("adam", "sgd"):
-            raise ValueError(f"optimiser is {self.optimiser!r}; use 'adam' or 'sgd'")
-        if self.schedule not in ("one-cycle", "constant"):
-            raise ValueError(f"schedule is {self.schedule!r}; use 'one-cycle' or 'constant'")
-        if not isinstance(self.augment, bool):
-            raise ValueError(f"augment is {self.augment!r}; use True or False")
-        if self.precision not in ("auto", "float32"):
-            raise ValueError(f"precision is {self.precision!r}; use 'auto' or 'float32'")
-        if not self.max_lr > 0 or not self.weight_decay >= 0:
-            raise ValueError(f"max_lr is {self.max_lr} and weight_decay {self.weight_decay}; use a positive rate")
+            object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are the same recipe
 
     def batch(self, sizes: list[int]) -> int:
         """Return the batch size for runs with these numbers of training rows."""
@@ -86,8 +70,8 @@ RECIPES = {recipe.name: recipe for recipe in (Recipe("uai2025"), Recipe("quick",
 
 def find_recipe(recipe: Recipe | str) -> Recipe:
     """Return a recipe by its name; a `Recipe` itself is returned as it is."""
-    if not isinstance(recipe, Recipe | str):
-        raise ValueError(f"recipe is {recipe!r}; pass a Recipe or one of the names {', '.join(RECIPES)}")
+    wanted = f"a Recipe or one of the names {', '.join(RECIPES)}"
+    arguments.instance("recipe", recipe, (Recipe, str), wanted)
     if isinstance(recipe, str) and recipe not in RECIPES:
         raise ValueError(f"unknown recipe {recipe!r}; use one of {', '.join(RECIPES)} or a Recipe")
     return RECIPES[recipe] if isinstance(recipe, str) else recipe

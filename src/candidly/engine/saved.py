@@ -14,7 +14,7 @@ from candidly.engine.building import CHANGED
 from candidly.engine.contract import Method
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.store.validation import Check, count, expect, flag, instance, list_of, one_of, require
+from candidly.store.validation import Check, count, expect, flag, instance, list_of, one_of, record, require, text
 
 KNOWN_METHODS: dict[str, type[Method]] = {}
 """Methods that saved models can be loaded with, by name. `candidly.methods` adds the library's methods on import."""
@@ -48,7 +48,10 @@ _FACTS: dict[str, Check] = {
     "shape": expect(list_of(count(1), 1, _MOST_AXES), f"1 to {_MOST_AXES} whole numbers"),
     "dtype": expect(one_of(_DTYPES), f"one of {', '.join(_DTYPES)}"),
 }
-_OPTIONAL_FACTS: dict[str, Check] = {"standardised": expect(flag, "true or false")}
+_OPTIONAL_FACTS: dict[str, Check] = {
+    "standardised": expect(flag, "true or false"),
+    "code": expect(record({"net": text, "method": text}), "hashes of the code of net and method"),
+}
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:

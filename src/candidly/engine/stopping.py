@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from candidly import metrics
+from candidly.checks.arguments import items
 from candidly.engine.building import network_tensors
 from candidly.engine.contract import Method, Sweep
 from candidly.engine.problem import Problem
@@ -75,19 +76,16 @@ class Watch:
         return best | {"record": self.record} if self.patience is not None else {}
 
 
-def check_held_out(held_out: Sequence[Any] | None, patience: Any, problem: Problem) -> list[Tensor] | None:
-    """Validate `held_out` and `patience` of `fit`; return the rows as sorted tensors on the CPU."""
-    if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 1):
-        raise ValueError(f"patience is {patience!r}; give a number of epochs, at least 1")
+def check_held_out(held_out: Sequence[Any] | None, patience: int | None, problem: Problem) -> list[Tensor] | None:
+    """Validate `held_out` of `fit`, which `patience` needs; return the rows as sorted tensors on the CPU."""
     if held_out is None:
         if patience is not None:
             raise ValueError(f"patience is {patience} but there are no held-out rows; pass held_out, too")
         return None
-    if len(held_out) != problem.runs:
-        raise ValueError(f"held_out lists {len(held_out)} runs but there are {problem.runs}; give rows for each run")
-    return [
-        _check_rows(run, *rows, len(problem.X)) for run, rows in enumerate(zip(held_out, problem.rows, strict=True))
-    ]
+    listed = list(items("held_out", held_out, "a list of row numbers for each run"))
+    if len(listed) != problem.runs:
+        raise ValueError(f"held_out lists {len(listed)} runs but there are {problem.runs}; give rows for each run")
+    return [_check_rows(run, *rows, len(problem.X)) for run, rows in enumerate(zip(listed, problem.rows, strict=True))]
 
 
 def _check_rows(run: int, rows: Any, trained: Tensor, n: int) -> Tensor:

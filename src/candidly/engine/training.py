@@ -11,7 +11,8 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,18 +21,23 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from candidly import metrics
+from candidly.checks import arguments
 from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
-from candidly.engine.description import describe, fingerprint
-from candidly.engine.device import capture, find_device, training_on
+from candidly.engine.description import code_hash, describe, fingerprint, networks_code
+from candidly.engine.device import capture, cpu_by_default, find_device, training_on
+from candidly.engine.memory import require_runs, require_schedule
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.optim import Adam, HostAdam, Optimiser, Sgd, schedule
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe, find_recipe, smaller_rate
 from candidly.engine.stopping import Watch, check_held_out, interruptible
+from candidly.messages import warn
 from candidly.store import states
+from candidly.store.lock import locked
+from candidly.store.validation import count, flag, instance, record, require
 
 _EAGER_STEPS = 3  # steps of each phase before it is captured
 _DROP_EVERY = 10  # epochs; denormals appear slowly, and searching for them takes as long as two steps
@@ -52,10 +58,12 @@ class Training:
         self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
         self.training_mask = self.problem.training_mask  # (R, N)
         half = on_cuda and recipe.precision == "auto" and problem.dtype == torch.float32
-        self.method.setup(self.problem, builder(self.problem, net, half))
         sizes = [len(rows) for rows in self.problem.rows]
         size = recipe.batch(sizes)
         self.steps = -(-max(sizes) // size)  # per epoch, rounded up
+        require_schedule(recipe.epochs, self.steps, problem.runs, recipe.schedule == "one-cycle")
+        numbers = 4 if recipe.optimiser == "adam" else 2  # per weight: itself, its gradient, and Adam's two averages
+        self.method.setup(self.problem, builder(self.problem, net, half, numbers=numbers))
         noise = self.method.noise + self.cleaner.noise
         known = problem.y is not None
         self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
@@ -227,19 +235,26 @@ class Training:
         """Write a checkpoint."""
         history = {f"history.{name}": value for name, value in self.recorded().items()}
         place = {"epoch": self.epoch, "done": self.done, "begun": self.begun}
-        states.write(folder, self.tensors() | history, {"config": config, **place})
+        facts = {"config": config, **place, "threads": torch.get_num_threads()}
+        states.write(folder, self.tensors() | history, facts)
 
     def resume(self, folder: Path, config: dict[str, Any]) -> None:
         """Continue from a checkpoint of the same training, if the folder holds one."""
         if not (folder / "state.json").exists():
             return
+        states.tidy(folder)
         tensors, facts = states.read(folder)
-        if facts["config"] != config:
-            keys = config.keys() | facts["config"].keys()
-            changed = sorted(key for key in keys if facts["config"].get(key) != config.get(key))
-            raise ValueError(
-                f"{folder} holds a checkpoint of another training (different: {', '.join(changed)}); "
-                "choose another folder or delete it"
+        try:
+            _FACTS(facts, "the checkpoint")
+            _check_config(facts["config"], config)
+            self._check_place(facts, tensors)
+        except ValueError as error:
+            raise ValueError(f"{folder} cannot be continued: {error}; choose another folder or delete it") from None
+        if self.loss.device.type == "cpu" and facts["threads"] != torch.get_num_threads():
+            warn(
+                f"the checkpoint in {folder} was trained with {facts['threads']} threads, and torch now uses "
+                f"{torch.get_num_threads()}: the result may differ in the last bits; call torch.set_num_threads to "
+                "continue with the same number"
             )
         self.epoch = facts["epoch"]
         self.done = facts["done"]
@@ -251,7 +266,30 @@ class Training:
             if name.startswith("history."):
                 self.history[name.removeprefix("history.")] = list(value.to(self.loss.device).unbind())
 
+    def _check_place(self, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Raise ValueError unless the checkpoint's counters and history belong to a moment of this training."""
+        epoch, done, begun = facts["epoch"], facts["done"], facts["begun"]
+        last = epoch == self.recipe.epochs
+        count(0, self.recipe.epochs)(epoch, "the checkpoint's 'epoch'")
+        count(0, self.steps - 1 if begun and not last else 0)(done, "the checkpoint's 'done'")
+        require(not (last and begun), "the checkpoint's 'begun' after the last epoch", begun)
+        clock = tensors.get("engine.clock", torch.zeros(0)).tolist()
+        require(clock == [epoch * self.steps + done], "the checkpoint's clock", clock)
+        history = {name: value for name, value in tensors.items() if name.startswith("history.")}
+        require(("history.loss" in history) == (epoch > 0), "the checkpoint's history", sorted(history))
+        for name, value in history.items():
+            good = value.shape == (epoch, self.problem.runs) and value.dtype == torch.float64
+            require(good, f"the shape of the checkpoint's {name}", tuple(value.shape))
 
+
+_FACTS = record(
+    {"config": instance(dict), "epoch": count(0), "done": count(0), "begun": flag, "threads": count(1)},
+)
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+@cpu_by_default()
 def fit(
     problem: Problem,
     method: Method,
@@ -291,7 +329,8 @@ def fit(
         Make convolutions on CUDA repeatable to the bit, at some cost.
     checkpoint : path, optional
         A folder to save to every `every` epochs and on interrupt (Ctrl-C). If it already holds a checkpoint of the
-        same training, training resumes from it, and the result equals an uninterrupted training to the bit.
+        same training, training resumes from it, and the result equals an uninterrupted training to the bit. While
+        training lasts, the folder is locked: another training that uses it is refused.
     every : int
         Epochs between checkpoints.
     progress : bool, optional
@@ -322,22 +361,25 @@ def fit(
     """
     recipe = find_recipe(recipe)
     place = find_device(device)
-    _check_arguments(method, cleaner, net, graph, every)
+    _check_arguments(problem, method, cleaner, net)
+    arguments.choice("graph", graph, ("auto", "on", "off"))
+    deterministic = arguments.flag("deterministic", deterministic)
+    every = arguments.integer("every", every, least=1)
+    patience = None if patience is None else arguments.integer("patience", patience, least=1)
+    require_runs(problem.runs, len(problem.X), problem.num_classes, place)
     watched = check_held_out(held_out, patience, problem)
     if graph == "on" and place.type != "cuda":
         raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
     replay = graph != "off" and place.type == "cuda"
     folder = None if checkpoint is None else Path(checkpoint)
     hidden = None if progress is None else not progress
-    with training_on(place, deterministic):
+    with _alone(folder), training_on(place, deterministic):
         training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
         if watched is not None:
             training.watch = Watch(training.original, training.method, watched, patience)
         config: dict[str, Any] = {}
         if folder is not None:
-            config = {"method": describe(method), "cleaner": describe(cleaner), "recipe": dataclasses.asdict(recipe)}
-            nets = [describe(net), *map(repr, training.method.networks().values())]
-            config |= {"net": nets, "problem": fingerprint(problem), "device": place.type}
+            config = _config(training, problem, method, cleaner, net)
             if watched is not None:
                 config |= {"held_out": [describe(rows) for rows in watched], "patience": patience}
             training.resume(folder, config)
@@ -362,17 +404,49 @@ def fit(
         return training.model(net)
 
 
-def _check_arguments(method: Any, cleaner: Any, net: Any, graph: str, every: int) -> None:
-    if not isinstance(method, Method):
-        raise ValueError(f"method is {method!r}; pass an instance, such as candidly.methods.Proden()")
-    if not isinstance(cleaner, Cleaner | None):
-        raise ValueError(f"cleaner is {cleaner!r}; pass an instance, such as candidly.Conformal(), or None")
+@contextmanager
+def _alone(folder: Path | None) -> Iterator[None]:
+    """Hold the lock of a checkpoint folder; raise OSError if another training holds it."""
+    if folder is None:
+        yield
+        return
+    with locked(folder / "lock", wait=False) as mine:
+        if not mine:
+            raise OSError(f"another training is using the checkpoint folder {folder}; wait for it or choose another")
+        yield
+
+
+def _config(
+    training: Training, problem: Problem, method: Method, cleaner: Cleaner | None, net: str | Factory
+) -> dict[str, Any]:
+    """Describe everything that the result of a training depends on."""
+    return {
+        "method": describe(method) | describe(vars(method)),
+        "method's code": code_hash(method),
+        "cleaner": None if cleaner is None else describe(cleaner) | describe(vars(cleaner)),
+        "cleaner's code": code_hash(cleaner),
+        "net": describe(net),
+        "net's code": [code_hash(net), networks_code(training.method)],
+        "recipe": dataclasses.asdict(training.recipe),
+        "problem": fingerprint(problem),
+        "device": training.loss.device.type,
+    }
+
+
+def _check_config(found: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a checkpoint's configuration is that of this training."""
+    changed = [key for key in sorted(config.keys() | found.keys()) if found.get(key) != config.get(key)]
+    named = [key for key in changed if key.removesuffix("'s code") == key or key.removesuffix("'s code") not in changed]
+    if named:
+        raise ValueError(f"it holds a checkpoint of another training (different: {', '.join(named)})")
+
+
+def _check_arguments(problem: Any, method: Any, cleaner: Any, net: Any) -> None:
+    arguments.instance("problem", problem, Problem, "a Problem; make one with candidly.Problem.of(X, S)")
+    arguments.instance("method", method, Method, "an instance, such as candidly.methods.Proden()")
+    arguments.instance("cleaner", cleaner, (Cleaner, type(None)), "an instance, such as candidly.Conformal(), or None")
     if isinstance(net, nn.Module):
         raise ValueError("net is a module; pass a function that returns a new one, because every run needs its own")
-    if graph not in ("auto", "on", "off"):
-        raise ValueError(f"graph is {graph!r}; use 'auto', 'on' or 'off'")
-    if every < 1:
-        raise ValueError(f"every is {every}; it must be at least 1")
 
 
 def _unreached(nets: Sequence[nn.Module], parameters: Sequence[Tensor], grads: Sequence[Tensor | None]) -> str:

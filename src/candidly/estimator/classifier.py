@@ -478,8 +478,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return audit(record.log_p[rows], sets, self.budget_, alphas=levels, y=y, class_names=S.classes)
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({})) -> None:
-        """Write the model to a folder: `model.safetensors`, `model.json` and further files in `more`, by name.
+        """Write the model to a folder: `model.json`, a file of tensors, and further files in `more`, by name.
 
+        A model that the folder holds is replaced: if the process is killed, the old or the new model is complete.
         The results of the training rows (`candidates_`, `candidate_proba_`, `transduction_`, `confidence_`, `budget_`
         and `fit_record_`) are not saved.
         """

@@ -110,7 +110,7 @@ def probabilities(model: Model, X: NDArray[Any], folds: int, progress: bool) -> 
 def out_of_fold(model: Model, X: NDArray[Any], plan: Plan, progress: bool) -> Tensor:
     """Return the probabilities (n, C) of training rows; held-out rows are scored by networks not trained on them."""
     fold = torch.from_numpy(plan.row_fold).clamp_min(0)
-    p = torch.empty(len(X), model.problem.num_classes)
+    p = torch.empty(len(X), model.problem.num_classes, dtype=torch.float32)
     for rows, some in probabilities(model, X, plan.folds, progress):
         p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
     return p

@@ -145,7 +145,7 @@ def evaluate(
     top, best = torch.from_numpy(p[known]).max(-1)
     wrong = (best != true).double()
     _, coverage, risk = metrics.risk_coverage(top, wrong)
-    points = torch.linspace(0, len(true) - 1, min(len(true), _MOST_POINTS)).round().long()
+    points = torch.linspace(0, len(true) - 1, min(len(true), _MOST_POINTS), dtype=torch.float32).round().long()
     grid = torch.tensor(levels, dtype=torch.float64)
     curves = [metrics.coverage_curve(torch.from_numpy(one[known]), true, grid) for one in p_values]
     return Evaluation(

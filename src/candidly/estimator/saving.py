@@ -58,7 +58,7 @@ class SavedClassifier:
     trained_on: str | None
 
     def write(self, folder: str | Path, more: Mapping[str, bytes]) -> None:
-        """Write `model.safetensors`, `model.json` and further files, given by name."""
+        """Write `model.json`, a file of tensors and further files, given by name."""
         for name in self.model.problem.classes:
             if not isinstance(name, _SIMPLE):
                 kind = type(name).__name__

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, Method, Problem, Sweep, candidate_nll, masked_softmax, soft_ce
 from candidly.engine.nets.augment import NOISE_PER_MIX, NOISE_PER_VIEW, flip_crop, mix_up
 
@@ -63,6 +64,9 @@ class Crosel(Method):
     warmup: int = 10
     confidence: float = 0.9
     lambda_cr: float = 2.0
+
+    def __post_init__(self) -> None:
+        arguments.settings(self, warmup={"least": 0}, confidence={"least": 0, "most": 1}, lambda_cr={"least": 0})
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build both networks, empty banks and an empty selection."""

@@ -25,6 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, masked_softmax, soft_ce
 
 
@@ -61,8 +62,14 @@ class Pop(OneNetwork):
     growth: Literal["sum", "factor"] = "sum"
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.growth not in ("sum", "factor"):
-            raise ValueError(f"every is {self.every} and growth {self.growth!r}; use at least 1 and 'sum' or 'factor'")
+        share = {"least": 0, "most": 1}
+        arguments.settings(self, start={"least": 0}, every={"least": 1}, theta=share, step_size=share, theta_end=share)
+        highest = self.theta_end + self.step_size if self.growth == "sum" else self.theta_end * (1 + self.step_size)
+        if highest > 1:
+            raise ValueError(
+                f"theta_end is {self.theta_end} and step_size {self.step_size}, so the threshold could exceed 1 and "
+                "remove every label; lower one of them"
+            )
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Start with the whole support and the problem's initial weights."""

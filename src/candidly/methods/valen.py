@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, masked_softmax, soft_ce
 from candidly.engine.nets import sampling
 from candidly.engine.nets.neighbours import nearest
@@ -79,12 +80,21 @@ class Valen(OneNetwork):
     c: float = 1.0
     c_x: float = 1.0
 
+    def __post_init__(self) -> None:
+        weight = {"least": 0}
+        arguments.settings(
+            self,
+            warmup={"least": 1},  # the graph needs trained features
+            k={"least": 1},
+            beta=weight,
+            gamma=weight,
+            theta=weight,
+            c={"least": 0, "most": 1},
+            c_x=weight,
+        )
+
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build f, g and the decoder."""
-        if self.warmup < 1:
-            raise ValueError(
-                f"warmup is {self.warmup}; it must be at least 1, because the graph needs trained features"
-            )
         self.problem = problem
         self.net = build_net(features=True)
         self.encoder = copy.deepcopy(self.net)

@@ -1,22 +1,26 @@
 """Saving and loading tensors and facts, as safetensors and JSON, never pickle.
 
-A saved state is a pair of files in one folder: ``<stem>-<hash>.safetensors`` holds the tensors, and ``<stem>.json``
-names that file and holds its sha256 and the facts. The tensor file is completely written before the JSON file is
-replaced, and older tensor files are deleted only afterwards, so a process that is killed at any moment leaves the old
-pair or the new one. There must be one writer per folder and stem.
+A saved state is a group of files in one folder. ``<stem>-<hash>.safetensors`` holds the tensors, and
+``<stem>-<hash>.<name>`` any additional file; the hash is that of the content. The index ``<stem>.json`` names these
+files, with their sha256, and holds the facts and a checksum of itself. Named files are completely written before the
+index is replaced, and older ones are deleted only afterwards, so a process that is killed at any moment leaves the old
+state or the new one. The next writer removes what the killed one left.
 
-What is written once, such as a model, is a folder with plain names instead: ``<stem>.safetensors``, ``<stem>.json`` and
-additional files. The folder is created and replaced as a whole.
+Writers of one state wait for each other: they lock ``<stem>.lock``. Readers need no lock. If a file that the index
+names was deleted in the meantime, because the state was replaced, they read the index again.
+
+Format 1, of version 0.1, is read, too: the index has no checksum, and the files of a model have plain names.
 """
 
 import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,17 +30,42 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from candidly.store.files import MOST_JSON, read_json, replace, sync_folder, to_json
+from candidly.store.files import MOST_JSON, checksum, parse_json, read_json, read_limited, replace, sync_folder, to_json
+from candidly.store.lock import locked
+from candidly.store.validation import instance, list_of, mapping, record, require, text
 
-__all__ = ["read", "write", "write_folder"]
+__all__ = ["check_folder", "read", "read_more", "tidy", "write", "write_folder"]
 
-FORMAT = 1
+FORMAT = 2
+_FORMAT_0_1 = 1
+# How often a reader looks for files that a writer has just replaced, and the seconds between two attempts.
+_ATTEMPTS = 100
+_PAUSE = 0.002
+_MOST_FILES = 1000
+_PLAIN = re.compile(r"[\w-][\w.-]*")
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that an index names; files of version 0.1 besides the tensors have no sha256."""
+
+    name: str
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class _Index:
+    """The content of ``<stem>.json``."""
+
+    tensors: _File
+    more: dict[str, _File]
+    facts: dict[str, Any]
 
 
 def write(
     folder: str | os.PathLike[str], tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *, stem: str = "state"
 ) -> None:
-    """Save tensors and facts, replacing those saved under the same stem.
+    """Save tensors and facts, replacing those saved under the same stem. The folder may hold other files.
 
     Parameters
     ----------
@@ -64,16 +93,7 @@ def write(
     ([[1.0, 0.0], [0.0, 1.0]], {'epoch': 3})
     """
     _check_stem(stem)
-    data, sha256 = _pack(tensors)
-    name = f"{stem}-{sha256[:16]}.safetensors"
-    index = _index(name, sha256, facts)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    replace(folder / name, data)
-    replace(folder / f"{stem}.json", index)
-    for path in folder.iterdir():
-        if _is_of_pair(path.name, stem) and path.name != name:
-            path.unlink()
+    _replace_state(Path(os.path.realpath(folder)), stem, tensors, facts, {}, ())
 
 
 def write_folder(
@@ -84,19 +104,18 @@ def write_folder(
     stem: str = "model",
     more: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Write a folder atomically: if anything fails, it has its old content.
+    """Save tensors, facts and additional files to a folder that holds nothing else, replacing what was saved there.
 
     Parameters
     ----------
     folder : path
-        A new or empty folder, or one that this function wrote, which is replaced. A process that is killed at the worst
-        moment leaves the old folder next to it, as ``.<name>-<16 hex digits>.old``.
+        A new or empty folder, or one that this function wrote.
     tensors, facts : mappings
         As in `write`; `read` reads them.
     stem : str, default "model"
-        First part of the names of these two files.
+        First part of the file names.
     more : mapping of str to bytes, optional
-        Additional files by name.
+        Additional files by name; `read_more` reads them.
 
     Raises
     ------
@@ -108,22 +127,32 @@ def write_folder(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
     ...     write_folder(f"{place}/mine", {"q": torch.eye(2)}, {"classes": 2}, more={"notes.txt": b"none"})
-    ...     sorted(path.name for path in Path(place, "mine").iterdir())
-    ['model.json', 'model.safetensors', 'notes.txt']
+    ...     print(sorted(path.name for path in Path(place, "mine").iterdir()))  # doctest: +ELLIPSIS
+    ['model-....notes.txt', 'model-....safetensors', 'model.json']
     """
     _check_stem(stem)
-    name = f"{stem}.safetensors"
-    for other in more:
-        _check_stem(other)
-        if other in (name, f"{stem}.json"):
-            raise ValueError(f"more contains {other!r}, the file that holds the tensors or facts; rename it")
-    data, sha256 = _pack(tensors)
-    index = _index(name, sha256, facts, more=sorted(more))
+    for name in more:
+        _check_stem(name)
     folder = Path(os.path.realpath(folder))
-    _check_ours(folder, stem, more)
-    with _new_folder(folder) as temporary:
-        for file, content in {**more, name: data, f"{stem}.json": index}.items():
-            replace(temporary / file, content)
+    check_folder(folder, stem=stem)
+    _replace_state(folder, stem, tensors, facts, more, (f"{stem}.safetensors",))
+    _remove_folders_0_1(folder)
+
+
+def check_folder(folder: str | os.PathLike[str], *, stem: str = "model") -> bool:
+    """Return whether a folder holds a saved state; raise ValueError if it holds anything else."""
+    folder = Path(folder)
+    if not folder.exists():
+        return False
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is a file; choose another name for the folder")
+    ours = {f"{stem}.json", f"{stem}.lock", f"{stem}.safetensors", *_plain_names(folder, stem)}
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() or not (path.name in ours or _is_of_state(path.name, stem)):
+            raise ValueError(
+                f"{folder} holds {path.name!r}, which is not part of a saved model; choose a new or an empty folder"
+            )
+    return (folder / f"{stem}.json").exists()
 
 
 def read(
@@ -161,20 +190,7 @@ def read(
         ...
     FileNotFoundError: ...state.json does not exist; check the folder, or save the state first
     """
-    _check_stem(stem)
-    path = Path(folder) / f"{stem}.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; check the folder, or save the state first")
-    name, sha256, facts = _read_index(path, stem)
-    path = path.with_name(name)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; restore it from a copy, or save the state again")
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise ValueError(
-            f"{path} ({len(data)} bytes) is truncated or was changed: its sha256 is not {sha256}; "
-            "restore it from a copy, or save the state again"
-        )
+    path, data, facts = _read_named(folder, stem, lambda index: index.tensors)
     try:
         tensors = load(data)
     except (
@@ -187,21 +203,129 @@ def read(
         raise ValueError(
             f"{path} is not a safetensors file that torch can read ({reason}); save the state again"
         ) from None
-    return {key: tensor.to(device) for key, tensor in tensors.items()}, facts
+    return {name: tensors[name].to(device) for name in sorted(tensors)}, facts  # safetensors has no order
 
 
-def _pack(tensors: Mapping[str, Tensor]) -> tuple[bytes, str]:
-    """Return the content of a safetensors file, and its sha256."""
+def read_more(folder: str | os.PathLike[str], name: str, *, stem: str = "model") -> bytes:
+    """Return the content of an additional file that `write_folder` saved.
+
+    Raises
+    ------
+    KeyError
+        If it was not saved.
+    FileNotFoundError
+        If it was saved but is missing.
+    ValueError
+        If the index or the file is damaged or was changed.
+    """
+    return _read_named(folder, stem, lambda index: index.more[name])[1]
+
+
+def tidy(folder: str | os.PathLike[str], *, stem: str = "state") -> None:
+    """Remove what a killed writer left, for a state that is not written again; do nothing if there is no state."""
+    path = Path(os.path.realpath(folder)) / f"{stem}.json"
+    if path.is_file():
+        with locked(path.with_name(f"{stem}.lock"), wait=True):
+            index = _decode(read_limited(path, MOST_JSON), path)
+            keep = {index.tensors.name, *(file.name for file in index.more.values())}
+            _remove_others(path.parent, stem, keep, ())
+
+
+def _replace_state(
+    folder: Path,
+    stem: str,
+    tensors: Mapping[str, Tensor],
+    facts: Mapping[str, Any],
+    more: Mapping[str, bytes],
+    old: Collection[str],
+) -> None:
+    """Write a state; then remove what belongs to older ones, and files of version 0.1 with the names in `old`."""
     data = save({name: _copy(name, tensor) for name, tensor in tensors.items()})
-    return data, hashlib.sha256(data).hexdigest()
+    contents = {"safetensors": data, **more}
+    files = {name: _File(*_content_name(stem, name, content)) for name, content in contents.items()}
+    plain = sorted(name for name in {*old, *_plain_names(folder, stem)} if (folder / name).is_file())
+    index = _encode(files, facts, plain)
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    try:
+        with locked(folder / f"{stem}.lock", wait=True):
+            _put(folder, {files[name].name: content for name, content in contents.items()}, f"{stem}.json", index)
+            _remove_others(folder, stem, {file.name for file in files.values()}, plain)
+    except BaseException:
+        with suppress(OSError):  # the folder was not created, or another process uses it now
+            for parent in missing:
+                parent.rmdir()
+        raise
+    for parent in missing:
+        sync_folder(parent.parent)
 
 
-def _index(name: str, sha256: str, facts: Mapping[str, Any], **more: Any) -> bytes:
-    """Return the content of the JSON file."""
+def _remove_others(folder: Path, stem: str, keep: Collection[str], plain: Collection[str]) -> None:
+    """Remove the files of older states, and those with plain names that version 0.1 wrote."""
+    for path in folder.iterdir():
+        if path.name not in keep and (path.name in plain or _is_of_state(path.name, stem)) and path.is_file():
+            with suppress(PermissionError):  # Windows keeps files that are being read; the next writer tries again
+                path.unlink()
+
+
+def _put(folder: Path, contents: Mapping[str, bytes], index_name: str, index: bytes) -> None:
+    """Write files and then the index that names them; if anything fails before, remove those that were not there."""
+    new: list[Path] = []
+    try:
+        for name, content in contents.items():
+            path = folder / name
+            new += [] if path.exists() else [path]
+            replace(path, content)
+        replace(folder / index_name, index)
+    except BaseException:
+        path = folder / index_name
+        if not (path.exists() and path.read_bytes() == index):
+            for path in new:
+                path.unlink(missing_ok=True)
+        raise
+
+
+def _content_name(stem: str, name: str, content: bytes) -> tuple[str, str]:
+    """Return the name of a file with this content, and its sha256."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    return f"{stem}-{sha256[:16]}.{name}", sha256
+
+
+def _is_of_state(name: str, stem: str) -> bool:
+    """Return whether a file is named after its content or is temporary, as opposed to the index and the lock."""
+    return bool(re.fullmatch(rf"{re.escape(stem)}(-[0-9a-f]{{16}}){{1,2}}\..+", name))
+
+
+def _plain_names(folder: Path, stem: str) -> set[str]:
+    """Return the names of files that version 0.1 wrote, or that the present state has replaced but perhaps not removed.
+
+    The index may be damaged: then fewer names are known.
+    """
+    try:
+        index = read_json(folder / f"{stem}.json")
+    except (OSError, ValueError):
+        return set()
+    found = index.get("more") if index.get("format") == _FORMAT_0_1 else index.get("replaces")
+    names = [*(found if isinstance(found, list) else ()), index.get("tensors")]
+    return {name for name in names if isinstance(name, str)}
+
+
+def _remove_folders_0_1(folder: Path) -> None:
+    """Remove hidden folders beside this one in which version 0.1 was killed while it replaced the folder."""
+    pattern = re.compile(rf"\.{re.escape(folder.name)}-[0-9a-f]{{16}}\.(tmp|old)")
+    with suppress(OSError):  # the parent cannot be listed
+        for path in folder.parent.iterdir():
+            if pattern.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _encode(files: Mapping[str, _File], facts: Mapping[str, Any], replaces: list[str]) -> bytes:
+    """Return the content of the index."""
     facts = dict(facts)
     to_json(facts, "facts")
-    index = {"format": FORMAT, "tensors": name, "sha256": sha256, **more, "facts": facts}
-    text = json.dumps(index, indent=1).encode()
+    named = {name: {"name": file.name, "sha256": file.sha256} for name, file in files.items()}
+    content = {"format": FORMAT, "tensors": named.pop("safetensors"), "more": named, "facts": facts}
+    content |= {"replaces": replaces} if replaces else {}
+    text = json.dumps({"checksum": checksum(content, "facts"), **content}, indent=1).encode()
     if len(text) > MOST_JSON:
         raise ValueError(
             f"the facts are {len(text)} bytes of JSON, more than the limit of {MOST_JSON}; save long lists as tensors"
@@ -209,72 +333,75 @@ def _index(name: str, sha256: str, facts: Mapping[str, Any], **more: Any) -> byt
     return text
 
 
-def _is_of_pair(name: str, stem: str) -> bool:
-    """Return whether a name is that of a tensor file with a hash, or of a killed writer's temporary file."""
-    return bool(re.fullmatch(rf"{re.escape(stem)}(-[0-9a-f]{{16}}){{1,2}}\.(safetensors|tmp)", name))
+def _read_named(
+    folder: str | os.PathLike[str], stem: str, choose: Callable[[_Index], _File]
+) -> tuple[Path, bytes, dict[str, Any]]:
+    """Return path and content of a file that the index names, and the facts, all of one saved state."""
+    _check_stem(stem)
+    path = Path(folder) / f"{stem}.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; check the folder, or save the state first")
+    known, index = None, None
+    for _ in range(_ATTEMPTS):
+        content = read_limited(path, MOST_JSON)
+        if index is None or content != known:
+            known, index = content, _decode(content, path)
+        file = choose(index)
+        named = path.with_name(file.name)
+        try:
+            data = named.read_bytes()
+        except (FileNotFoundError, IsADirectoryError):
+            time.sleep(_PAUSE)
+            continue
+        if file.sha256 is not None and hashlib.sha256(data).hexdigest() != file.sha256:
+            raise ValueError(
+                f"{named} ({len(data)} bytes) is truncated or was changed: its sha256 is not {file.sha256}; "
+                "restore it from a copy, or save the state again"
+            )
+        return named, data, index.facts
+    raise FileNotFoundError(f"{named} does not exist; restore it from a copy, or save the state again")
 
 
-def _check_ours(folder: Path, stem: str, more: Mapping[str, bytes]) -> None:
-    """Raise ValueError for a folder with files that `write_folder` did not write."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is a file; choose another name for the folder")
-    ours = {f"{stem}.json", f"{stem}.safetensors", *more}
-    with suppress(FileNotFoundError, ValueError):  # the folder is empty or damaged: then fewer files are known
-        before = read_json(folder / f"{stem}.json").get("more")
-        ours |= {one for one in before if isinstance(one, str)} if isinstance(before, list) else set()
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() or not (path.name in ours or _is_of_pair(path.name, stem)):
-            raise ValueError(f"{folder} holds {path.name!r}, which would be deleted; choose a new or an empty folder")
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder and rename it to `folder` afterwards; if anything fails, restore the old state."""
-    missing = [parent for parent in folder.parents if not parent.exists()]
-    mark = f".{folder.name}-{secrets.token_hex(8)}"
-    temporary, old = folder.with_name(f"{mark}.tmp"), folder.with_name(f"{mark}.old")
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        if folder.exists():
-            shutil.copymode(folder, temporary)
-            os.rename(folder, old)
-        os.rename(temporary, folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if old.exists() and not folder.exists():
-            os.rename(old, folder)
-        with suppress(OSError):  # the parent was not created, or another process uses it now
-            for parent in missing:
-                parent.rmdir()
-        raise
-    try:
-        sync_folder(folder.parent)
-    finally:
-        if old.exists():
-            shutil.rmtree(old)
-
-
-def _read_index(path: Path, stem: str) -> tuple[str, str, dict[str, Any]]:
-    """Return tensor file name, sha256 and facts from the JSON file."""
-    index = read_json(path)
-    version = index.get("format")
-    if version != FORMAT:
+def _decode(data: bytes, path: Path) -> _Index:
+    """Return the content of an index of any format."""
+    content = parse_json(data, path)
+    version = content.get("format")
+    if type(version) is not int or version not in _DECODERS:
         raise ValueError(f"{path} has format version {version!r}, but this candidly reads {FORMAT}; update candidly")
-    name, sha256, facts = index.get("tensors"), index.get("sha256"), index.get("facts")
-    if not (isinstance(name, str) and isinstance(sha256, str) and isinstance(facts, dict)):
+    try:
+        index = _DECODERS[version](content)
+        for file in (index.tensors, *index.more.values()):
+            require(bool(_PLAIN.fullmatch(file.name)), "the name of a file next to it", file.name)
+    except ValueError as error:
         raise ValueError(
-            f"{path} lacks 'tensors', 'sha256' or 'facts'; restore it from a copy, or save the state again"
-        )
-    if not re.fullmatch(rf"{re.escape(stem)}(-[0-9a-f]{{16}})?\.safetensors", name):
-        raise ValueError(f"{path} points to {name!r}, which is not a tensor file next to it; restore it from a copy")
-    return name, sha256, facts
+            f"{path} is damaged or was changed ({error}); restore it from a copy, or save the state again"
+        ) from None
+    return index
+
+
+def _decode_0_1(content: dict[str, Any]) -> _Index:
+    content = {"tensors": None, "sha256": None, "more": [], "facts": None} | content
+    for key, check in {"tensors": text, "sha256": text, "more": list_of(text, 0), "facts": instance(dict)}.items():
+        check(content[key], repr(key))
+    more = {name: _File(name, None) for name in content["more"]}
+    return _Index(_File(content["tensors"], content["sha256"]), more, content["facts"])
+
+
+def _decode_2(content: dict[str, Any]) -> _Index:
+    if content.pop("checksum", None) != checksum(content, "content"):
+        raise ValueError("its content does not match its checksum")
+    file = record({"name": text, "sha256": text})
+    parts = {"format": instance(int), "tensors": file, "more": mapping(file, _MOST_FILES), "facts": instance(dict)}
+    record(parts | ({"replaces": list_of(text, 1)} if "replaces" in content else {}))(content, "content")
+    more = {name: _File(**named) for name, named in content["more"].items()}
+    return _Index(_File(**content["tensors"]), more, content["facts"])
+
+
+_DECODERS = {_FORMAT_0_1: _decode_0_1, FORMAT: _decode_2}
 
 
 def _check_stem(stem: str) -> None:
-    if not re.fullmatch(r"[\w-][\w.-]*", stem):
+    if not _PLAIN.fullmatch(stem):
         raise ValueError(f"stem is {stem!r}; pass letters, digits, '_', '-' and dots, not starting with a dot")
 
 

@@ -6,8 +6,8 @@ Tables keep their text, dates and missing values; `candidly.data.read_table` ret
 import gzip
 import io
 import os
-import secrets
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -176,7 +176,7 @@ def check_writable(target: FilePath, suffixes: Sequence[str] = SUFFIXES) -> None
 
 
 def check_folder(folder: FilePath) -> None:
-    """Check that files can be created in a folder, by creating and removing one.
+    """Check that files can be created in a folder, by creating one; where the system allows it, one without a name.
 
     Raises
     ------
@@ -194,11 +194,9 @@ def check_folder(folder: FilePath) -> None:
     if not folder.is_dir():
         wrong = "is not a folder; name another" if folder.exists() else "does not exist; make it first, or name another"
         raise OSError(f"the folder {folder} {wrong}")
-    probe = folder / f"candidly-{secrets.token_hex(8)}.tmp"
     try:
-        with open(probe, "xb"):
+        with tempfile.TemporaryFile(dir=folder):
             pass
-        probe.unlink()
     except OSError as error:
         raise OSError(f"nothing can be written to {folder}: {_reason(error)}; name another folder") from error
 

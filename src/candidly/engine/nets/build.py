@@ -1,17 +1,37 @@
 """Building a stacked network by name, or from a custom factory."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from candidly.checks.arguments import shown
 from candidly.engine.nets.mlp import Decoder, LinearNet, Mlp
 from candidly.engine.nets.resnet import Resnet9
 
 Factory = Callable[[], nn.Module]
 
-_default_generator_lock = threading.Lock()
+_defaults = threading.RLock()  # while torch's default generator and default dtype are changed: they are process-wide
+
+
+def factory_name(factory: Factory) -> str:
+    """Return how messages call a custom factory."""
+    return getattr(factory, "__qualname__", type(factory).__qualname__)
+
+
+@contextmanager
+def _float32_by_default() -> Iterator[None]:
+    """Create networks in float32, also after `torch.set_default_dtype`: another dtype gives other random numbers."""
+    with _defaults:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 class Separate(nn.Module):
@@ -20,10 +40,14 @@ class Separate(nn.Module):
     def __init__(self, factory: Factory, generators: Sequence[torch.Generator]):
         super().__init__()
         self.nets = nn.ModuleList()
-        with _default_generator_lock, torch.random.fork_rng(devices=[]):
+        with _defaults, torch.random.fork_rng(devices=[]):
             for generator in generators:  # modules draw from the default generator, which gets the run's seed
                 torch.default_generator.manual_seed(generator.initial_seed())
-                self.nets.append(factory())
+                net: Any = factory()
+                if not isinstance(net, nn.Module):
+                    found = f"net={factory_name(factory)} returned {shown(net)}"
+                    raise ValueError(f"{found}; it must return a new torch.nn.Module")
+                self.nets.append(net)
 
     def features(self, x: Tensor) -> Tensor:
         """Map to the networks' features."""
@@ -60,20 +84,32 @@ def build(
     half : bool
         Whether ResNet-9 computes in bfloat16.
     """
+    with _float32_by_default():
+        return _build(net, shape, outputs, generators, features, half)
+
+
+def _build(
+    net: str | Factory,
+    shape: tuple[int, ...],
+    outputs: int,
+    generators: Sequence[torch.Generator],
+    features: bool,
+    half: bool,
+) -> nn.Module:
     inputs = int(torch.Size(shape).numel())
     if callable(net):
         stacked = Separate(net, generators)
         if features and not all(hasattr(one, "features") for one in stacked.nets):
             raise ValueError("this method needs .features(x) from the network; add it to your module or use net='mlp'")
         return stacked
+    if not isinstance(net, str) or net not in ("linear", "mlp", "resnet9", "decoder"):
+        raise ValueError(f"unknown network {shown(net)}; use 'linear', 'mlp', 'resnet9' or a factory")
     if net == "mlp":
         return Mlp(inputs, outputs, generators, features)
     if net == "resnet9":
         return Separate(lambda: Resnet9(shape, outputs, features, half), generators)
     if net == "decoder":
         return Decoder(inputs, outputs, generators)
-    if net != "linear":
-        raise ValueError(f"unknown network {net!r}; use 'linear', 'mlp', 'resnet9' or a factory")
     if features:
         raise ValueError("this method needs .features(x), which net='linear' does not have; use net='mlp'")
     return LinearNet(inputs, outputs, generators)
