@@ -198,12 +198,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             mean, with an indicator column.
         y : matrix, list, or column of pandas, polars or pyarrow
             Candidates: a boolean matrix (n, C), dense or sparse; lists or sets of class names; text with a `separator`;
-            or plain labels, which are single candidates. A row with all classes is unlabelled.
+            or plain labels, which are single candidates. A row with all classes is unlabelled. If X and y both have an
+            index, as in pandas, it must be the same; rows are not reordered.
         sample_weight : array, shape (n,), optional
             Weights of rows. A weight of 2 has the effect of repeating the row. Weights that are not integers are
             divided by their mean and rounded at random.
         weights : array, shape (n, C), optional
-            How much to trust each candidate initially, such as vote counts.
+            How much to trust each candidate initially, such as vote counts. Columns of a data frame are matched by
+            class name.
         """
         started = time.monotonic()
         self._validate_parameters()
@@ -212,8 +214,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n = int(table.shape[0])
         if n < 2:
             raise ValueError(f"X has n_samples={n}; at least two rows are needed")
+        for name, rows_of_x in (("y", y), ("sample_weight", sample_weight), ("weights", weights)):
+            targets.check_index(X, rows_of_x, name)
         S = targets.read(y, n, self.classes, self.separator)
-        weights = None if weights is None else check_weights(weights, S.matrix.shape)
+        weights = None if weights is None else check_weights(targets.label_weights(weights, S), S.matrix.shape)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
         features = Features.fit(table, rows=rows, max_categories=self.max_categories)

@@ -138,6 +138,7 @@ def evaluate(
     (1.0, 'split', 'lac')
     """
     levels = read_levels(alphas)
+    targets.check_index(X, y, "y")
     rules = [Rule(kind, score, candidate, smooth) for kind in KINDS for score in SCORES]
     p, p_values = estimator.predict_all(X, rules)
     labels, known = targets.number(y, estimator.classes_.tolist(), len(p))

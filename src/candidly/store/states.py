@@ -133,6 +133,8 @@ def write_folder(
     _check_stem(stem)
     for name in more:
         _check_stem(name)
+        if name == "safetensors":
+            raise ValueError("more contains 'safetensors', which is the name of the tensors; rename it")
     folder = Path(os.path.realpath(folder))
     check_folder(folder, stem=stem)
     _replace_state(folder, stem, tensors, facts, more, (f"{stem}.safetensors",))
