@@ -260,7 +260,7 @@ CASES = {
     "a negative seed": (
         None,
         fit("rows.csv", "--seed", "-1"),
-        "random_state is -1; it must be None, an integer from 0",
+        "--seed is -1; it must be None, an integer from 0",
     ),
     # outputs
     "the model is a file": (None, fit(out="rows.csv"), "rows.csv is a file; choose another name"),
