@@ -9,6 +9,9 @@ labels are (..., N). Leading axes broadcast, so one S (N, C) or y (N,) serves al
 import torch
 from torch import Tensor
 
+from candidly.checks.arguments import integer, real
+from candidly.checks.tensors import takes_tensors
+
 __all__ = [
     "accuracy",
     "approximated_accuracy",
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 
+@takes_tensors
 def contains(sets: Tensor, labels: Tensor) -> Tensor:
     """Return for each row whether its set contains its label; unlike `torch.gather`, this broadcasts.
 
@@ -54,6 +58,7 @@ def contains(sets: Tensor, labels: Tensor) -> Tensor:
     return (sets & (labels.unsqueeze(-1) == torch.arange(sets.shape[-1], device=sets.device))).any(dim=-1)
 
 
+@takes_tensors
 def covered(p: Tensor, S: Tensor) -> Tensor:
     """Return for each row whether its most probable class is a candidate.
 
@@ -77,6 +82,7 @@ def covered(p: Tensor, S: Tensor) -> Tensor:
     return contains(S, p.argmax(dim=-1))
 
 
+@takes_tensors
 def candidate_confidence(p: Tensor, S: Tensor) -> Tensor:
     """Return for each row norm_S(p) at its most probable class; 0 where that class is not a candidate.
 
@@ -107,6 +113,7 @@ def candidate_confidence(p: Tensor, S: Tensor) -> Tensor:
     return torch.where(inside, top / mass, 0)
 
 
+@takes_tensors
 def accuracy(p: Tensor, y: Tensor) -> Tensor:
     """Return the fraction of rows whose most probable class is the true one.
 
@@ -131,6 +138,7 @@ def accuracy(p: Tensor, y: Tensor) -> Tensor:
     return _mean(p.argmax(dim=-1) == y)
 
 
+@takes_tensors
 def covering_rate(p: Tensor, S: Tensor) -> Tensor:
     """Return the fraction of rows whose most probable class is a candidate (`covered`).
 
@@ -157,6 +165,7 @@ def covering_rate(p: Tensor, S: Tensor) -> Tensor:
     return _mean(covered(p, S))
 
 
+@takes_tensors
 def approximated_accuracy(p: Tensor, S: Tensor) -> Tensor:
     """Return the mean of `candidate_confidence` over the rows.
 
@@ -183,6 +192,7 @@ def approximated_accuracy(p: Tensor, S: Tensor) -> Tensor:
     return candidate_confidence(p, S).mean(dim=-1)
 
 
+@takes_tensors
 def coverage(sets: Tensor, y: Tensor) -> Tensor:
     """Return the fraction of rows whose set contains the true label.
 
@@ -205,6 +215,7 @@ def coverage(sets: Tensor, y: Tensor) -> Tensor:
     return _mean(contains(sets, y))
 
 
+@takes_tensors
 def set_size(sets: Tensor) -> Tensor:
     """Return the mean number of classes in a set.
 
@@ -225,6 +236,7 @@ def set_size(sets: Tensor) -> Tensor:
     return _mean(sets.sum(dim=-1))
 
 
+@takes_tensors
 def coverage_curve(p_values: Tensor, y: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor]:
     """Return the coverage and the mean size of prediction sets at several levels.
 
@@ -251,6 +263,7 @@ def coverage_curve(p_values: Tensor, y: Tensor, alphas: Tensor) -> tuple[Tensor,
     return torch.stack([coverage(sets, y) for sets in kept], -1), torch.stack([set_size(sets) for sets in kept], -1)
 
 
+@takes_tensors
 def risk_coverage(confidence: Tensor, errors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the error rate among the accepted rows, for every threshold on the confidence.
 
@@ -280,6 +293,7 @@ def risk_coverage(confidence: Tensor, errors: Tensor) -> tuple[Tensor, Tensor, T
     return threshold, accepted.to(risk.dtype) / max(confidence.shape[-1], 1), risk
 
 
+@takes_tensors
 def aurc(confidence: Tensor, errors: Tensor) -> Tensor:
     """Return the area under the risk-coverage curve: the mean of its risks over the rows.
 
@@ -302,6 +316,7 @@ def aurc(confidence: Tensor, errors: Tensor) -> Tensor:
     return risk_coverage(confidence, errors)[2].mean(dim=-1)
 
 
+@takes_tensors
 def pruning_error(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     """Return the fraction of all rows whose true label was removed.
 
@@ -328,6 +343,7 @@ def pruning_error(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     return _mean(contains(before & ~after, y))
 
 
+@takes_tensors
 def pruning_coverage(before: Tensor, after: Tensor) -> Tensor:
     """Return the fraction of removable candidates that were removed: removed / Σ_i (|S_i| − 1), or 0 if there are none.
 
@@ -352,6 +368,7 @@ def pruning_coverage(before: Tensor, after: Tensor) -> Tensor:
     return removed / removable.clamp(min=1)
 
 
+@takes_tensors
 def pruning_f(before: Tensor, after: Tensor, y: Tensor, beta: float = 0.5) -> Tensor:
     """Return the F-measure (1 + β²)·P·R / (β²·P + R) with P = 1 − pruning error and R = pruning coverage.
 
@@ -378,13 +395,13 @@ def pruning_f(before: Tensor, after: Tensor, y: Tensor, beta: float = 0.5) -> Te
     >>> pruning_f(before, after, torch.tensor([0, 0]))
     tensor(0.8333)
     """
-    if not beta > 0:
-        raise ValueError(f"beta is {beta}; pass a number above 0")
+    beta = real("beta", beta, above=0)
     P, R = 1 - pruning_error(before, after, y), pruning_coverage(before, after)
     below = beta**2 * P + R
     return (1 + beta**2) * P * R / torch.where(below > 0, below, 1)
 
 
+@takes_tensors
 def true_kept(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     """Return the fraction of true labels that cleaning kept.
 
@@ -415,6 +432,7 @@ def true_kept(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     return _ratio(counted & contains(after, y), counted)
 
 
+@takes_tensors
 def true_lost(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     """Return the fraction of true labels that cleaning removed: 1 − `true_kept`, without its rounding.
 
@@ -431,6 +449,7 @@ def true_lost(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     return _ratio(counted & contains(before & ~after, y), counted)
 
 
+@takes_tensors
 def wrong_removed(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     """Return the fraction of wrong candidates that cleaning removed, of the rows that count for `true_kept`.
 
@@ -454,6 +473,7 @@ def wrong_removed(before: Tensor, after: Tensor, y: Tensor) -> Tensor:
     return _ratio((wrong & ~after).flatten(-2), wrong.flatten(-2))
 
 
+@takes_tensors
 def calibration_error(p: Tensor, y: Tensor, bins: int = 15) -> Tensor:
     """Return the expected calibration error of the most probable class.
 
@@ -479,8 +499,7 @@ def calibration_error(p: Tensor, y: Tensor, bins: int = 15) -> Tensor:
     >>> calibration_error(p, torch.tensor([0, 0]))
     tensor(0.2500)
     """
-    if bins < 1:
-        raise ValueError(f"bins is {bins}; pass at least 1")
+    bins = integer("bins", bins, least=1)
     _check_labels(p, y)
     top, best = _at_least_single(p).max(dim=-1)
     index = ((top * bins).ceil() - 1).clamp(0, bins - 1)

@@ -2,6 +2,7 @@ import hashlib
 import json
 import linecache
 import os
+import re
 import sys
 import threading
 import types
@@ -238,16 +239,38 @@ def test_reasons_are_the_first_line_of_an_error(tmp_path, table, monkeypatch):
     assert "--retry-failed" in reason
 
 
-@pytest.mark.parametrize("error", [OSError("disk full"), MemoryError(), torch.OutOfMemoryError("card full")])
-def test_the_machines_faults_are_tried_again(tmp_path, table, monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError("disk fell out"), "OSError: disk fell out"),
+        (OSError(28, "No space left on device"), "no space left on the disk"),
+        (MemoryError(), "not enough memory"),
+        (torch.OutOfMemoryError("card full"), "not enough memory (card full); use fewer members"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "not enough memory"),
+        (RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable"), "the device failed"),
+    ],
+)
+def test_the_machines_faults_are_tried_again(tmp_path, table, monkeypatch, capsys, error, reason):
     def step(self, batch, phase):
         raise error
 
     spec = spec_of(table, methods=("proden",), seeds=(0,))
     with monkeypatch.context() as patch:
         patch.setattr(Proden, "step", step)
-        assert type(error).__name__ in sweep(spec, tmp_path, device="cpu").failed["flowers proden"]
+        outcome = sweep(spec, tmp_path, device="cpu", progress=True)
+    assert not outcome.failed
+    assert reason in outcome.postponed["flowers proden"]
+    assert "0 failed, 1 to try again\n" in str(outcome)
+    assert "flowers proden was not trained, the next call tries again: " in capsys.readouterr().out
+    assert not list(tmp_path.rglob("failed.txt"))
     assert len(sweep(spec, tmp_path, device="cpu").done) == 1
+
+
+def test_a_run_that_needs_more_memory_than_there_is_is_tried_again(tmp_path, table):
+    spec = spec_of(table, methods=("proden",), seeds=(0,), recipe=Recipe(epochs=10**11))
+    outcome = sweep(spec, tmp_path, device="cpu")
+    assert re.search(r"at least .* are needed on cpu, .* use fewer epochs", outcome.postponed["flowers proden"])
+    assert not list(tmp_path.rglob("failed.txt"))
 
 
 @pytest.mark.parametrize(
@@ -349,7 +372,7 @@ def test_what_another_process_trains_is_left_to_it(tmp_path, table):
     with locked(first.folder / "lock", wait=False) as mine:
         assert mine
         outcome = sweep(spec, tmp_path, device="cpu")
-    assert outcome.failed == {"flowers proden": "another process is training it"}
+    assert outcome.postponed == {"flowers proden": "another process is training it"}
     assert len(outcome.done) == 1
     assert len(sweep(spec, tmp_path, device="cpu").done) == 1
 
@@ -357,7 +380,7 @@ def test_what_another_process_trains_is_left_to_it(tmp_path, table):
 def test_a_worker_that_dies_is_reported(tmp_path, table):
     spec = spec_of(table, methods=("deadly", "proden"), seeds=(0,), own={"deadly": Deadly()})
     outcome = sweep(spec, tmp_path, device="cpu", jobs=2)
-    assert "a worker process died" in outcome.failed["flowers deadly"]
+    assert "a worker process died" in outcome.postponed["flowers deadly"]
     again = sweep(spec_of(table, methods=("proden",), seeds=(0,)), tmp_path, device="cpu")
     assert len(again.done) + len(again.skipped) == 1
 

@@ -49,6 +49,7 @@ def test_demo_reports_all_four_combinations(capsys, monkeypatch):
     assert removed["conformal+proden"] > 30
 
 
+FEWER = "use fewer members, folds, seeds or jobs, a smaller batch size, or another device"
 SMALL = ["--methods", "proden,conf+proden", "--seeds", "0-1", "--epochs", "2", "--device", "cpu"]
 
 
@@ -181,9 +182,14 @@ def test_wrong_usage_ends_with_2(capsys, arguments):
     ("error", "status", "text"),
     [
         (ValueError("wrong\nin two lines \x1b[31m\u202e"), 1, r"candidly: wrong in two lines \x1b[31m\u202e"),
-        (OSError(28, "No space left on device"), 1, "candidly: [Errno 28] No space left on device"),
-        (MemoryError("Unable to allocate 7 TiB"), 1, "candidly: Unable to allocate 7 TiB"),
-        (MemoryError(), 1, "candidly: MemoryError"),
+        (
+            OSError(28, "no space"),
+            1,
+            "candidly: no space left on the disk ([Errno 28] no space); free some, or choose another folder",
+        ),
+        (MemoryError("tried to allocate 7 TiB"), 1, f"candidly: not enough memory (tried to allocate 7 TiB); {FEWER}"),
+        (MemoryError(), 1, f"candidly: not enough memory; {FEWER}"),
+        (RuntimeError("DefaultCPUAllocator: no"), 1, f"candidly: not enough memory (DefaultCPUAllocator: no); {FEWER}"),
         (ModuleNotFoundError("install it"), 1, "candidly: install it"),
         (KeyboardInterrupt(), 130, "candidly: interrupted; finished work is kept, and no file is incomplete"),
     ],

@@ -257,7 +257,11 @@ CASES = {
     "unknown device": (None, [*fit(), "--device", "abacus"], "device is 'abacus'"),
     "no epochs": (None, [*fit(), "--epochs", "0"], "--epochs is 0"),
     "no members": (None, [*fit(), "--members", "0"], "members is 0"),
-    "a negative seed": (None, fit("rows.csv", "--seed", "-1"), "Seed must be between 0 and 2**32 - 1"),
+    "a negative seed": (
+        None,
+        fit("rows.csv", "--seed", "-1"),
+        "--seed is -1; it must be None, an integer from 0",
+    ),
     # outputs
     "the model is a file": (None, fit(out="rows.csv"), "rows.csv is a file; choose another name"),
     "the model's folder holds something": (raw("x", "folder.csv/mine.txt"), fit(out="folder.csv"), "holds 'mine.txt'"),

@@ -17,7 +17,7 @@ ROOMS = (
     *("bench", "candidates", "cleaning", "conformal", "data", "engine", "estimator", "methods", "metrics", "report"),
     "tables",
 )
-HIDDEN = {"cli", "messages", "store"}  # rooms whose names are for the library itself
+HIDDEN = {"checks", "cli", "messages", "store"}  # rooms whose names are for the library itself
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 EXAMPLES = sorted([*ROOT.glob("examples/*.py"), *ROOT.glob("docs/**/*.py")])
 

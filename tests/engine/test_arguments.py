@@ -1,5 +1,6 @@
 """What people get wrong in their first ten minutes with `fit`, and what it tells them."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -68,6 +69,132 @@ class Beside(nn.Module):
 def test_a_wrong_argument_is_refused_with_advice(options, message):
     with pytest.raises(ValueError, match=message):
         train(**options)
+
+
+class Odd(nn.Module):
+    """A network whose result is passed through a function."""
+
+    def __init__(self, change, width=FEATURES):
+        super().__init__()
+        self.head, self.change = nn.Linear(width, CLASSES), change
+
+    def forward(self, x):
+        return self.change(self.head(x))
+
+
+SHARED = nn.Linear(FEATURES, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (lambda: None, r"returned None; it must return a new torch.nn.Module"),
+        (lambda: nn.Linear, r"returned <class .*; it must return a new torch.nn.Module"),
+        (
+            lambda: Odd(lambda z: None),
+            r"returns None instead of a tensor; rows of shape \(2, 3\) must become logits of",
+        ),
+        (lambda: Odd(lambda z: (z, z)), r"returns \(tensor.* instead of a tensor"),
+        (lambda: Odd(lambda z: z[:1]), r"returns a tensor of shape \(1, 4\) and dtype torch.float32"),
+        (lambda: Odd(lambda z: z[0]), r"returns a tensor of shape \(4,\)"),
+        (lambda: Odd(lambda z: z.to(torch.complex64)), r"returns a tensor of shape \(2, 4\) and dtype torch.complex64"),
+        (lambda: Odd(lambda z: z.long()), r"returns a tensor of shape \(2, 4\) and dtype torch.int64"),
+        (
+            lambda: Odd(lambda z: z, width=5),
+            r"failed with RuntimeError \(mat1 and mat2 .*; rows of shape \(2, 3\) must",
+        ),
+        (lambda: Odd(lambda z: 1 / 0), r"failed with ZeroDivisionError"),
+        (lambda: nn.Flatten(), "returned a Flatten without trainable parameters"),
+        (lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(FEATURES, CLASSES)), "changes its input, the rows, in"),
+    ],
+)
+def test_networks_that_cannot_be_used_are_named(net, message):
+    with pytest.raises(ValueError, match=f"net=.*<lambda> {message}"):
+        fit(problem(shift=0.5), Proden(), None, Recipe(epochs=1, batch_size=4), net=net, device="cpu")
+
+
+def test_networks_that_share_parameters_are_refused():
+    with pytest.raises(ValueError, match="returned networks that share parameters; return a new module in every call"):
+        fit(problem(seeds=[0, 1]), Proden(), net=lambda: SHARED, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("problem", value) for value in (torch.rand(3, 2), [[0.0]], None, Problem)),
+        *(("method", value) for value in (None, 3, Proden, "proden")),
+        *(("cleaner", value) for value in (3, Conformal, "conformal", Proden())),
+        *(("recipe", value) for value in (3, None, Recipe)),
+        *(
+            ("device", value)
+            for value in (None, 3, "", "gpu", "mps", "xpu", "meta", "cuda:x", "CPU", torch.device("meta"))
+        ),
+        *(("graph", value) for value in (None, True, ["auto"])),
+        *(("deterministic", value) for value in ("no", 1, None)),
+        *(("every", value) for value in (None, "1", 1.5, True)),
+        *(("patience", value) for value in ("1", 1.5, True, 0)),
+        *(("held_out", value) for value in (3, "rows")),
+    ],
+)
+def test_wrong_types_are_refused_by_name(name, value):
+    given = {"problem": problem(), "method": Proden(), "recipe": Recipe(epochs=1), "device": "cpu"} | {name: value}
+    with pytest.raises(ValueError, match=f"^{name} is "):
+        fit(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(({"seeds": value}, "seeds is ") for value in (5, "abc", None, 2.5, iter([1]))),
+        *(({"seeds": [value]}, "one of seeds is ") for value in ("0", 1.5, None, True, -1)),
+        (
+            {"seeds": range(10**12)},
+            "at least .* are needed on cpu for the candidates of 12 rows and 4 classes in each of",
+        ),
+        ({"rows": 3}, "rows is 3; it must be a list of row numbers for each run"),
+        ({"rows": [["a", "b"]]}, "training rows have dtype"),
+        ({"rows": [[[0], [1, 2]]]}, "one of rows is .*, which is not an array"),
+        ({"standardise": "no"}, "standardise is 'no'; use True or False"),
+        ({"dtype": "float32"}, "dtype is 'float32'; use a floating-point dtype of torch"),
+        ({"dtype": torch.int32}, "dtype is torch.int32"),
+        ({"shift": "a"}, "shift has dtype"),
+        ({"weights": [[1.0], [2.0, 3.0]]}, "weights is .*, which is not an array"),
+    ],
+)
+def test_wrong_types_of_a_problem_are_refused_by_name(options, message):
+    with pytest.raises(ValueError, match=message):
+        problem(**options)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (torch.zeros(ROWS, 0), r"X has shape \(12, 0\), without features"),
+        (torch.zeros(ROWS, 2, dtype=torch.complex64), "X is a tensor of dtype torch.complex64"),
+        (torch.zeros(ROWS, 2).to_sparse(), "layout torch.sparse_coo"),
+        (torch.zeros(ROWS, 2, device="meta"), "device meta"),
+        (np.zeros((ROWS, 2), complex), "X has dtype complex128; pass numbers"),
+        (np.ma.masked_equal(np.arange(2.0 * ROWS).reshape(ROWS, 2), 3), "X is a masked array with masked entries"),
+        ([[1.0], [1.0, 2.0]], "X is .*, which is not an array; pass rows of equal length"),
+        (np.full((ROWS, 1), 1e300), r"X has 1e\+300 in row 0, column 0, which is too large for torch.float32"),
+    ],
+)
+def test_features_that_cannot_be_used_are_named(X, message):
+    with pytest.raises(ValueError, match=message):
+        Problem.of(X, problem().S)
+
+
+@pytest.mark.parametrize("dtype", [">f8", "f2", "g", "u8", "i1", ">i2"])
+def test_numbers_of_every_dtype_are_taken(dtype):
+    X = np.arange(2 * ROWS).reshape(ROWS, 2).astype(dtype)
+    assert Problem.of(X, problem().S).X.tolist() == X.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_training_without_gradients_around_it_is_the_same(context):
+    with context():
+        inside = train(cleaner=Conformal(warmup=0)).predict(problem().X)
+    assert torch.equal(inside, train(cleaner=Conformal(warmup=0)).predict(problem().X))
 
 
 def test_a_frozen_layer_may_lie_beside_the_head():

@@ -112,7 +112,7 @@ def test_numbers_as_names():
     [
         (TRUE[1:], {}, "there are 80 rows but 79 true labels; pass one per row"),
         ([["ant", "bee"], *TRUE[1:]], {}, r"the true label of row 0 is \['ant', 'bee'\]; pass one class name per row"),
-        (TRUE, {"alphas": [0.1, 1]}, "alpha is 1; it must lie between 0 and 1"),
+        (TRUE, {"alphas": [0.1, 1]}, "one of alphas is 1; it must lie between 0 and 1"),
         (TRUE, {"alphas": []}, "alphas has 0 levels; give at least one"),
         (TRUE, {"candidate": "true"}, "candidate is 'true'; use one of"),
     ],

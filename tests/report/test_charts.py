@@ -1,10 +1,11 @@
 """Charts: that they say what the numbers say, and never break."""
 
+import itertools
 import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from candidly.report import charts
@@ -92,6 +93,25 @@ def test_ticks_are_few_and_rise(a, b):
     found = charts.ticks(low, high)
     assert 1 <= len(found) <= 6
     assert found == sorted(set(found))
+
+
+@given(st.floats(-1e100, 1e100) | st.integers(-40, 40).map(lambda n: n / 4), st.floats(0, 1e100) | st.floats(0, 10))
+@example(1.5, 0.0)
+@example(1e7, 4.0)
+@example(1e7 + 0.5, 3.0)
+def test_labels_show_the_values_of_their_ticks(low, span):
+    found = charts.ticks(low, low + span)
+    labels = charts._tick_labels(found)
+    step = min((b - a for a, b in itertools.pairwise(found)), default=1)
+    for label, value in zip(labels, found, strict=True):
+        assert abs(float(label.replace(",", "").replace("−", "-")) - value) <= step / 100
+    assert len(set(labels)) == len(labels)
+
+
+def test_a_constant_curve_has_round_ticks_around_it():
+    root = parsed(charts.curve("loss", "Loss", {"mean": [1.5, 1.5], "low": [1.5, 1.5], "high": [1.5, 1.5]}, 2))
+    labels = [one.text for one in marks(root, "text", "tick")]
+    assert labels[:3] == ["1", "2", "3"]
 
 
 @given(st.integers(2, 10**6))

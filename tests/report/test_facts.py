@@ -88,13 +88,12 @@ def test_the_whole(facts):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["title"], "x" * 10_001, "title is 'xxx"),
+        (["title"], 5, "title is 5"),
         (["title"], None, "title is None"),
         (["date"], "yesterday", "isoformat"),
         (["seconds"], -1.0, "seconds is -1.0"),
         (["seconds"], True, "seconds is True"),
         (["words"], ["a", 3], r"words\[1\] is 3"),
-        (["words"], ["a"] * 1001, "length of words is 1001"),
         (["settings", "alpha"], [0.1], r"settings\['alpha'\] is \[0.1\]"),
         (["settings", "alpha"], float("inf"), r"settings\['alpha'\] is inf"),
         (["settings", 3], 1, "a key of settings is 3"),
@@ -167,7 +166,6 @@ def test_the_whole(facts):
         (["audit", "pairs", 0, "numbers"], [1, 1], r"different values in audit\['pairs'\]"),
         (["audit", "pairs", 0, "numbers"], [1, 14], r"\['numbers'\]\[1\] is 14"),
         (["audit", "pairs", 0, "numbers"], [1], r"length of audit\['pairs'\]\[0\]\['numbers'\] is 1"),
-        (["audit", "words"], ["a"] * 1001, r"length of audit\['words'\] is 1001"),
         (["truth", "rows"], 61, r"truth\['rows'\] is 61"),
         (["truth", "accuracy"], "1", r"truth\['accuracy'\] is '1'"),
     ],

@@ -237,6 +237,21 @@ def test_endless_names_do_not_make_endless_pages():
     assert len(render(birds(rows=200, doubtful=100, classes=classes))) < 1_500_000
 
 
+def test_the_page_of_many_classes_stays_small():
+    """Every doubtful row has other candidates: not all of them can be chosen in a list."""
+    classes = [f"class {i}" for i in range(10_000)]
+    facts = birds(rows=1000, doubtful=500, classes=classes)
+    some = [
+        {**row, "candidates": [*range(20 * i, 20 * i + 20)], "removed": [], "scores": []}
+        for i, row in enumerate(facts.doubtful)
+    ]
+    page = render(replace(facts, doubtful=some))
+    assert len(page) < 2_000_000
+    assert page.count("<option value=") == 201, "all, and 200 classes"
+    assert re.search(r"<option disabled>… and 9,\d\d\d more: use the search</option>", page)
+    assert f"{len(some)} of {facts.rows:,} rows to check by hand" in page
+
+
 def absent(**changes):
     return Page(render(replace(birds(rows=100, doubtful=10, truth=False), **changes)))
 

@@ -8,7 +8,7 @@ from candidly.store import validation
 from candidly.store.validation import count, distinct, expect, instance, list_of, mapping, one_of, optional, record
 
 PASS = {
-    "text": (validation.text, ["", "a" * 10_000]),
+    "text": (validation.text, ["", "a" * 1_000_000]),
     "flag": (validation.flag, [True, False]),
     "number": (validation.number, [0, -1.5, 10**300]),
     "share": (validation.share, [0, 1, 0.5]),
@@ -19,11 +19,11 @@ PASS = {
     "optional": (optional(count(0)), [None, 3]),
     "list": (list_of(count(0), 1, 2), [[0], [0, 0]]),
     "distinct": (distinct(list_of(count(0), 0)), [[], [0, 1]]),
-    "mapping": (mapping(count(0), 1), [{}, {"a": 1}]),
+    "mapping": (mapping(count(0)), [{}, {"a": 1}]),
     "record": (record({"a": count(0)}), [{"a": 1}]),
 }
 REFUSE = {
-    "text": [1, "a" * 10_001, None],
+    "text": [1, b"a", None],
     "flag": [0, 1, "true", None],
     "number": [True, math.inf, math.nan, 10**400, "1"],
     "share": [-0.1, 1.1, math.nan, True],
@@ -34,7 +34,7 @@ REFUSE = {
     "optional": [-1, "x"],
     "list": [[], [0, 0, 0], [-1], (0,), "0"],
     "distinct": [[0, 0], [-1]],
-    "mapping": [{"a": -1}, {1: 1}, {"a": 1, "b": 1}, []],
+    "mapping": [{"a": -1}, {1: 1}, []],
     "record": [{}, {"a": 1, "b": 2}, {"a": -1}, []],
 }
 

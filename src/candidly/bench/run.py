@@ -43,6 +43,7 @@ from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows, scaling
 from candidly.engine.description import describe
 from candidly.engine.device import find_device
+from candidly.engine.memory import require_runs
 from candidly.engine.model import Model
 from candidly.engine.problem import Problem
 from candidly.engine.training import fit
@@ -151,6 +152,7 @@ def execute(
     """
     protocol = PROTOCOLS[spec.protocol]
     dataset = protocol.prepare(dataset)
+    require_runs(len(spec.seeds) * spec.inits, len(dataset.X), len(dataset.classes))
     shift, scale = scaling(dataset)
     splits = [protocol.rows(dataset, seed) for seed in spec.seeds for _ in range(spec.inits)]
     seeds = [seed + NEXT_INIT * init for seed in spec.seeds for init in range(spec.inits)]

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -149,10 +150,11 @@ def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
                 raise ValueError(f"seeds is {seeds!r}; write them as 0-4 or 0,2,5")
             found += range(low, high + 1)
         seeds = found
-    given = tuple(arguments.items("seeds", seeds, "a list of integers, or a text such as '0-4'"))
-    numbers = tuple(arguments.integer(f"seeds[{i}]", seed, 0, 2**31 - 1) for i, seed in enumerate(given[:_MOST_SEEDS]))
-    if not 1 <= len(given) <= _MOST_SEEDS:
-        raise ValueError(f"seeds has {len(given)} entries; give at least 1 and at most {_MOST_SEEDS}")
+    given = arguments.items("seeds", seeds, "a list of integers, or a text such as '0-4'")
+    first = enumerate(islice(given, _MOST_SEEDS + 1))
+    numbers = tuple(arguments.integer(f"seeds[{i}]", seed, 0, 2**31 - 1) for i, seed in first)
+    if not 1 <= len(numbers) <= _MOST_SEEDS:
+        raise ValueError(f"seeds is {arguments.shown(seeds)}; give at least 1 and at most {_MOST_SEEDS}")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"seeds is {arguments.shown(list(numbers))}, with one of them twice; give each seed once")
     return tuple(sorted(numbers))

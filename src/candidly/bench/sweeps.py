@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ from candidly.bench import datasets as sets
 from candidly.bench import marker
 from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
+from candidly.checks.arguments import flag, instance, integer
+from candidly.checks.machine import fault
 from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
-from candidly.messages import listed, warn
+from candidly.messages import listed, visible, warn
 from candidly.store.lock import locked
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
@@ -44,15 +46,22 @@ class Outcome:
         Folders of the runs that were trained now, and of those that were finished before.
     failed : dict of str to str
         The reason, in one line, for each run that failed and each dataset that could not be loaded.
+    postponed : dict of str to str
+        The reason for each run that was not trained, but not because of its method: the machine lacks memory or disk
+        space, a device or file failed, or another process is training it. The next sweep tries again.
     """
 
     done: tuple[Path, ...]
     skipped: tuple[Path, ...]
     failed: dict[str, str]
+    postponed: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [f"runs: {len(self.done)} done, {len(self.skipped)} done before, {len(self.failed)} failed"]
-        return "\n".join([*lines, *(f"  {name}: {reason}" for name, reason in self.failed.items())])
+        counts = f"{len(self.done)} done, {len(self.skipped)} done before, {len(self.failed)} failed"
+        if self.postponed:
+            counts += f", {len(self.postponed)} to try again"
+        reasons = self.failed | self.postponed
+        return "\n".join([f"runs: {counts}", *(f"  {name}: {reason}" for name, reason in reasons.items())])
 
 
 def sweep(
@@ -99,8 +108,9 @@ def sweep(
     >>> len(first.done), len(again.done), len(again.skipped)
     (2, 0, 2)
     """
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs is {jobs}; it must be at least 1")
+    instance("spec", spec, Spec, "a candidly.bench.Spec")
+    jobs = None if jobs is None else integer("jobs", jobs, least=1)
+    retry_failed = flag("retry_failed", retry_failed)
     folder, device = Path(out), str(find_device(device))
     folder.mkdir(parents=True, exist_ok=True)
     shown = sys.stderr.isatty() if progress is None else progress
@@ -113,10 +123,19 @@ def sweep(
         _tidy(waiting, resting)
         wished = jobs or (_STREAMS if device.startswith("cuda") and not colour else 1)
         shared = {"spec": spec, "out": folder, "root": root, "device": device, "shown": shown}
-        done, reasons = _train(waiting, shared, min(wished, max(1, len(waiting))))
-        return Outcome(done, tuple(run.folder for run in finished), failed | reasons)
+        done, reasons, postponed = _train(waiting, shared, min(wished, max(1, len(waiting))))
+        return Outcome(done, tuple(run.folder for run in finished), failed | reasons, postponed)
     finally:
         _release()
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a run ended: done if there is no reason. The next sweep tries a run again that its method did not fail."""
+
+    run: Run
+    reason: str | None = None
+    again: bool = False
 
 
 def _tidy(waiting: list[Run], resting: list[Run]) -> None:
@@ -130,8 +149,10 @@ def _tidy(waiting: list[Run], resting: list[Run]) -> None:
                 pass
 
 
-def _train(waiting: list[Run], shared: dict[str, Any], jobs: int) -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Train runs, with `jobs` of them at a time; return the folders of those that are done and why others failed."""
+def _train(
+    waiting: list[Run], shared: dict[str, Any], jobs: int
+) -> tuple[tuple[Path, ...], dict[str, str], dict[str, str]]:
+    """Train runs, with `jobs` of them at a time; return the folders of those that are done, and why others are not."""
     if jobs == 1 or not shared["device"].startswith("cuda"):
         if jobs > 1:  # worker processes load their datasets themselves
             _release()
@@ -140,20 +161,26 @@ def _train(waiting: list[Run], shared: dict[str, Any], jobs: int) -> tuple[tuple
         outcomes = _in_threads(waiting, shared | {"jobs": jobs})
     done: list[Path] = []
     failed: dict[str, str] = {}
+    postponed: dict[str, str] = {}
     start, shown = time.perf_counter(), shared["shown"]
     bar = tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty()))
     with closing(outcomes), bar:  # an error or an interrupt stops the workers
-        for number, (run, reason) in enumerate(outcomes, 1):
+        for number, end in enumerate(outcomes, 1):
             bar.update()
-            if reason:
-                failed[run.title] = reason
-            else:
+            run = end.run
+            if end.reason is None:
                 done.append(run.folder)
+                result = f": {_result(run)}"
+            elif end.again:
+                postponed[run.title] = end.reason
+                result = f" was not trained, the next call tries again: {end.reason}"
+            else:
+                failed[run.title] = end.reason
+                result = f" failed: {end.reason}"
             if shown:
                 left = (time.perf_counter() - start) / number * (len(waiting) - number)
-                result = f" failed: {reason}" if reason else f": {_result(run)}"
-                tqdm.write(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
-    return tuple(done), failed
+                _say(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
+    return tuple(done), failed, postponed
 
 
 def _resolve(
@@ -170,14 +197,17 @@ def _resolve(
     failed: dict[str, str] = {}
     for source in spec.datasets:
         if shown:
-            tqdm.write(f"loading {source}")
+            _say(f"loading {source}")
         try:
             dataset = sets.load(source, out / "candidates", root, download, device)
             if dataset.name in names:
                 both = f"{names[dataset.name]} and {source}"
                 raise ValueError(f"{both} would both be called {dataset.name!r} in tables; rename one of the files")
-        except (ImportError, OSError, ValueError) as error:
-            failed[source] = str(error)
+        except Exception as error:
+            reason = fault(error)
+            if reason is None and not isinstance(error, ImportError | OSError | ValueError):
+                raise
+            failed[source] = reason or str(error)
         else:
             names[dataset.name] = source
             found = Run.all_of(spec, dataset, source, out)
@@ -190,20 +220,20 @@ def _resolve(
     return runs, failed, colour
 
 
-def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
-    """Yield each run when it has ended, and why it failed; if a worker dies, all unfinished runs have failed."""
+def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[_End, None, None]:
+    """Yield how each run ended; if a worker dies, no unfinished run is trained."""
     ended = set()
     parent = (platform.node(), os.getpid()) if shared["jobs"] > 1 else None
     calls = [joblib.delayed(_attempt)(run, **shared, parent=parent) for run in waiting]
     try:
         with _without_signals():
             outcomes = joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls)
-        for run, reason in outcomes:
-            ended.add(run.folder)
-            yield run, reason
+        for end in outcomes:
+            ended.add(end.run.folder)
+            yield end
     except TerminatedWorkerError:
-        died = "not trained: a worker process died, perhaps because memory ran out; try again with fewer jobs"
-        yield from ((run, died) for run in waiting if run.folder not in ended and not run.done)
+        died = "a worker process died, perhaps because memory ran out; use fewer jobs"
+        yield from (_End(run, died, again=True) for run in waiting if run.folder not in ended and not run.done)
 
 
 @contextmanager
@@ -223,8 +253,8 @@ def _without_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[tuple[Run, str | None], None, None]:
-    """Yield each run when it has ended, and why it failed; an interrupt stops training between two steps."""
+def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[_End, None, None]:
+    """Yield how each run ended; an interrupt stops training between two steps."""
     stop = threading.Event()
     with ThreadPoolExecutor(shared["jobs"]) as pool:
         try:
@@ -246,31 +276,27 @@ def _attempt(
     shown: bool,
     parent: tuple[str, int] | None = None,
     stop: threading.Event | None = None,
-) -> tuple[Run, str | None]:
-    """Execute a run; return it and, if it failed, the reason. The traceback is in the run folder."""
+) -> _End:
+    """Execute a run; return how it ended. If its method failed, the traceback is in the run folder."""
     if parent is not None:
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs)))
         _end_with(*parent)
         tqdm.set_lock(threading.RLock())  # its default has semaphores, which a killed worker leaves with a warning
     with locked(run.folder / "lock", wait=False) as mine:
         if not mine:
-            return run, "another process is training it"
+            return _End(run, "another process is training it", again=True)
         if run.done:  # another process finished it in the meantime
-            return run, None
+            return _End(run)
         try:
             dataset = _dataset(run, out, root, device)
             execute(run, spec, dataset, device, progress=None if shown and jobs == 1 else False, stop=stop)
-        except (
-            OSError,
-            MemoryError,
-            torch.OutOfMemoryError,
-        ) as error:  # not the method's fault: the next sweep tries again
-            crowded = jobs > 1 and not isinstance(error, OSError)
-            return run, one_line(error) + ("; try again with fewer jobs" if crowded else "")
         except (Exception, SystemExit) as error:  # an error in one method must not stop the other runs
+            reason = fault(error) or (one_line(error) if isinstance(error, OSError) else None)
+            if reason is not None:
+                return _End(run, reason, again=True)
             fail(run, error)
-            return run, _failure(run)
-    return run, None
+            return _End(run, _failure(run))
+    return _End(run)
 
 
 _held: dict[str, Dataset] = {}  # datasets in the memory of this process, by the hash of their content
@@ -325,6 +351,11 @@ def _end_with(node: str, pid: int) -> None:
     if os.name == "posix" and node == platform.node() and (node, pid) not in _parents:
         _parents.add((node, pid))
         threading.Thread(target=watch, daemon=True).start()
+
+
+def _say(text: str) -> None:
+    """Print a line above the progress bar; names from files cannot control the terminal."""
+    tqdm.write(visible(text))
 
 
 def _failure(run: Run) -> str:

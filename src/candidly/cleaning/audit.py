@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from candidly import conformal, metrics
-from candidly.cleaning.budget import EXCESS_AS_ERROR, Budget, Estimate, count_together, estimate_lost
+from candidly.cleaning.budget import EXCESS_AS_ERROR, Budget, Estimate, estimate_lost
 from candidly.messages import cut, visible
 
 __all__ = ["ALPHAS", "ASSUMPTIONS", "Audit", "Doubt", "Level", "Pair", "audit", "format_estimate"]
@@ -270,15 +270,13 @@ def _doubt(q: Tensor) -> tuple[Doubt, ...]:
 
 def _pairs(q: Tensor, S: Tensor, inseparable: Tensor) -> tuple[Pair, ...]:
     """Return the inseparable pairs of classes, those with the most rows first."""
-    if not inseparable.any():
-        return ()
-    both = count_together(q, S)
-    without = (q.sum(0, dtype=torch.float64)[:, None] - both).clamp_min(0)  # rounding may make it negative
     found = []
-    for j, k in inseparable.triu().nonzero().tolist():
-        apart = float(torch.minimum(without[j, k], without[k, j]))
-        why = f"one of them is likely in only about {apart:.0f} rows without the other"
-        found.append(Pair((j, k), float(both[j, k] + both[k, j]), why))
+    for j, k in inseparable[inseparable[:, 0] < inseparable[:, 1]].tolist():
+        both = S[:, j] & S[:, k]
+        rows = q[both][:, [j, k]].sum(dtype=torch.float64)
+        without = q[~both][:, [j, k]].sum(0, dtype=torch.float64)
+        why = f"one of them is likely in only about {float(without.min()):.0f} rows without the other"
+        found.append(Pair((j, k), float(rows), why))
     return tuple(sorted(found, key=lambda pair: -pair.rows))
 
 

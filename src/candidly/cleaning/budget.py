@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from candidly import conformal
+from candidly.checks.arguments import real
 
 # All constants were chosen on synthetic candidate sets (docs/evidence/trust.md).
 
@@ -47,6 +48,7 @@ NORMAL_90 = 1.6448536269514722
 
 _HOTTEST = 100.0  # largest temperature of the search: all candidates of a row are then about equally likely
 _MAX_QUANTILE_VALUES = 2**23
+_MAX_PAIRS = 2**22  # pairs of classes to count at a time
 _BLOCK_ROWS = 2**14
 _MIN_ROWS_TOGETHER = 8.0  # rows that two classes must share before they can be inseparable
 _MIN_PERCENT_TOGETHER = 1  # and the percentage of all rows
@@ -76,8 +78,8 @@ class Budget:
     excess : float
         Candidates per row that chance does not explain (`excess_membership`): about 0, unless wrong candidates resemble
         the true label.
-    inseparable : Tensor of bool, shape (C, C)
-        Pairs of classes that cannot be told apart (`find_inseparable`).
+    inseparable : Tensor of int, shape (P, 2)
+        Pairs of classes that cannot be told apart, by number, in both orders (`find_inseparable`).
     missing : Estimate
         Fraction of rows whose true label is not a candidate (`estimate_missing`).
     at_chance : bool
@@ -122,7 +124,8 @@ class Budget:
         checks = (estimate_missing(log_p, S), predicts_by_chance(log_p, S))
         labelled = ~S.all(-1)
         if not labelled.any():
-            return cls(temperature, temperature, error, 0.0, S.new_zeros(S.shape[1], S.shape[1]), *checks)
+            none = torch.zeros(0, 2, dtype=torch.int64, device=S.device)
+            return cls(temperature, temperature, error, 0.0, none, *checks)
         labelled_error = error
         if not labelled.all():
             log_p, S = log_p[labelled], S[labelled]
@@ -155,11 +158,21 @@ class Budget:
 
     def keep(self, log_p: Tensor, S: Tensor, alpha: float) -> Tensor:
         """Return the candidates that are kept at level `alpha`; no row is emptied."""
+        alpha = real("alpha", alpha, least=0, most=1)
         return next(self.keep_each(self.probabilities(log_p, S), S, [alpha]))
 
     def keep_each(self, q: Tensor, S: Tensor, alphas: Sequence[float]) -> Iterator[Tensor]:
         """Yield the candidates that are kept at each level, given their cautious probabilities."""
-        return risk_budgets(q, S, alphas, by_class=True, protected=self.inseparable[q.argmax(-1)])
+        return risk_budgets(q, S, alphas, by_class=True, protected=self._protect(q))
+
+    def _protect(self, q: Tensor) -> Tensor:
+        """Return the classes that cannot be told from a row's most likely candidate, (N, C)."""
+        top = q.argmax(-1)
+        protected = torch.zeros_like(q, dtype=torch.bool)
+        for j in self.inseparable[:, 0].unique():
+            others = self.inseparable[self.inseparable[:, 0] == j, 1]
+            protected[(top == j).nonzero(), others] = True
+        return protected
 
     def lost(self, log_p: Tensor, S: Tensor, kept: Tensor) -> Estimate:
         """Estimate the fraction of rows whose true label is a candidate that was removed."""
@@ -272,20 +285,51 @@ def excess_membership(log_p: Tensor, S: Tensor, temperature: float, low: float =
     if C == 1:
         return 0.0  # the most likely candidate is the only class
     limit = _limit(log_p, S, temperature, low)
-    # Pairs (t, k) of classes, (2, C·C): number of (row, k) pairs, unlikely and likely, and of those where k is in S.
-    total = torch.zeros(2, C * C, dtype=torch.float64, device=S.device)
-    member = torch.zeros(2, C * C, dtype=torch.float64, device=S.device)
-    for z, s in conformal.blocks(log_p, S):
-        share, top = _shares(z, s, temperature)
-        pair = top[:, None] * C + torch.arange(C, device=S.device)
-        for part, chosen in enumerate((share < limit, share >= limit)):
-            total[part] += pair[chosen].bincount(minlength=C * C)
-            member[part] += pair[chosen & s].bincount(minlength=C * C)
-    unlikely_total, likely_total = total.view(2, C, C)
-    unlikely_member, likely_member = member.view(2, C, C)
-    d = _shrink(unlikely_member, unlikely_total)
-    mean = float((likely_total * d).sum() / likely_total.sum().clamp_min(1))
-    return float((likely_member - likely_total * d).sum()) / (1 - min(mean, 0.9)) / len(S)
+
+    def count() -> Iterator[Tensor]:
+        return _count_members(log_p, S, temperature, limit)
+
+    once = list(count()) if C * C <= _MAX_PAIRS else None  # with many classes, counting twice saves memory
+    # Rows and members of each class k, of all t together, where k is unlikely; then d_tk, shrunk to their ratio.
+    total, member = sum((counts[0].sum(1) for counts in once or count()), torch.zeros(2, C).double().to(S.device))
+    overall = member.sum() / total.sum().clamp_min(1)
+    prior = (member + _PRIOR_ROWS * overall) / (total + _PRIOR_ROWS)
+    rows = expected = extra = 0.0
+    for (unlikely_total, unlikely_member), (likely_total, likely_member) in once or count():
+        d = (unlikely_member + _PRIOR_ROWS * prior) / (unlikely_total + _PRIOR_ROWS)
+        rows += float(likely_total.sum())
+        expected += float((likely_total * d).sum())
+        extra += float((likely_member - likely_total * d).sum())
+    return extra / (1 - min(expected / max(rows, 1), 0.9)) / len(S)
+
+
+def _count_members(log_p: Tensor, S: Tensor, temperature: float, limit: Tensor) -> Iterator[Tensor]:
+    """Yield counts of pairs (row, k) by their classes t and k, (2, 2, t, k), for groups of t with few enough pairs.
+
+    The first axis is whether k is likely. On the second, all pairs come first, then those with k in S.
+    """
+    C = S.shape[1]
+    classes = torch.arange(C, device=S.device)
+    groups = [classes]
+    if C * C > _MAX_PAIRS:
+        tops = torch.cat([_shares(z, s, temperature)[1] for z, s in conformal.blocks(log_p, S)])
+        groups = list(tops.unique().split(max(_MAX_PAIRS // C, 1)))
+    for group in groups:
+        place = torch.full_like(classes, -1)
+        place[group] = torch.arange(len(group), device=S.device)
+        some_p, some_S = log_p, S
+        if len(group) < C:
+            rows = (place[tops] >= 0).nonzero()[:, 0]
+            some_p, some_S = log_p[rows], S[rows]
+        pairs = len(group) * C
+        counts = torch.zeros(2, 2, pairs, dtype=torch.float64, device=S.device)
+        for z, s in conformal.blocks(some_p, some_S):
+            share, top = _shares(z, s, temperature)
+            pair = place[top][:, None] * C + classes
+            for part, chosen in zip(counts, (share < limit, share >= limit), strict=True):
+                part[0] += pair[chosen].bincount(minlength=pairs)
+                part[1] += pair[chosen & s].bincount(minlength=pairs)
+        yield counts.view(2, 2, -1, C)
 
 
 def _shares(log_p: Tensor, S: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -333,55 +377,63 @@ def raise_temperature(log_p: Tensor, S: Tensor, temperature: float, error: float
 
 
 def find_inseparable(q: Tensor, S: Tensor, alone: float = SEPARATE_FRACTION) -> Tensor:
-    """Return the pairs of classes of which one is hardly ever likely without the other being a candidate, (C, C).
+    """Return the pairs of classes of which one is hardly ever likely without the other being a candidate, (P, 2).
 
     The data cannot tell such classes apart: all rows of one would look the same if they were rows of the other. With W
     the sum of both classes' q (N, C) over the rows with both, and A the smaller of the two classes' sums over the rows
     without the other, a pair is inseparable if ``A < alone·(A + W)``. Rare classes, and classes together by chance, are
     excluded: W must be at least 8 rows and 1 % of all rows, and the odds that one class is a candidate where the other
-    is the most likely candidate must be at least 4 times the odds in rows where neither is.
+    is the most likely candidate must be at least 4 times the odds in rows where neither is. Each pair is returned in
+    both orders.
 
     Examples
     --------
     >>> S = torch.tensor([[1, 1, 0]] * 40 + [[0, 1, 1], [0, 0, 1]] * 20).bool()
-    >>> find_inseparable(S / S.sum(1, keepdim=True), S)[0]
-    tensor([False,  True, False])
+    >>> find_inseparable(S / S.sum(1, keepdim=True), S)
+    tensor([[0, 1],
+            [1, 0]])
     """
     n = len(S)
-    both = count_together(q, S)
-    without = q.sum(0, dtype=torch.float64)[:, None] - both
-    together = both + both.T  # W
-    apart = torch.minimum(without, without.T)  # A
+    least = max(_MIN_ROWS_TOGETHER, _MIN_PERCENT_TOGETHER * n / 100)
+    weight = q.sum(0, dtype=torch.float64)
+    # W is at most the sum of both weights, so one of the classes has half of it. These are at most 200 classes.
+    heavy = (weight >= least / 2 * (1 - 1e-9)).nonzero()[:, 0]
+    heavy_with, with_heavy = _count_together(q, S, heavy)
+    together = heavy_with + with_heavy  # W
+    apart = torch.minimum(weight[heavy, None] - heavy_with, weight - with_heavy)  # A
     few_apart = apart < alone * (apart + together)
-    frequent = together >= max(_MIN_ROWS_TOGETHER, _MIN_PERCENT_TOGETHER * n / 100)
     top = torch.zeros_like(S).scatter_(1, q.argmax(-1, keepdim=True), True)
     rows = top.sum(0)  # by the most likely candidate
-    candidate_with = count_together(top, S)  # rows of class j that have candidate k
-    candidate_elsewhere = candidate_with.sum(0) - candidate_with - candidate_with.diagonal()
-    rows_elsewhere = n - rows[:, None] - rows
-    ratio = _odds(candidate_with, rows[:, None]) / _odds(candidate_elsewhere, rows_elsewhere)
-    linked = torch.maximum(ratio, ratio.T) >= TOGETHER_ODDS_RATIO
-    return (frequent & few_apart & linked).fill_diagonal_(False)
+    others = S.sum(0) - (top & S).sum(0)  # rows of other classes with the candidate
+    top_heavy_with, top_with_heavy = _count_together(top, S, heavy)
+    rows_elsewhere = n - rows[heavy, None] - rows
+    ratio = torch.maximum(
+        _odds(top_heavy_with, rows[heavy, None]) / _odds(others - top_heavy_with, rows_elsewhere),
+        _odds(top_with_heavy, rows) / _odds(others[heavy, None] - top_with_heavy, rows_elsewhere),
+    )
+    found = (together >= least) & few_apart & (ratio >= TOGETHER_ODDS_RATIO)
+    found[torch.arange(len(heavy)), heavy] = False
+    i, k = found.nonzero().unbind(1)
+    pairs = torch.stack([heavy[i], k], 1)
+    return torch.cat([pairs, pairs.flip(1)]).unique(dim=0)
 
 
-def count_together(q: Tensor, S: Tensor) -> Tensor:
-    """Return, for each pair of classes, the sum of q of the first over the rows that have the second, (C, C)."""
-    total = torch.zeros(S.shape[1], S.shape[1], dtype=torch.float64, device=S.device)
+def _count_together(q: Tensor, S: Tensor, some: Tensor) -> tuple[Tensor, Tensor]:
+    """Return, for each pair of one of some classes and any class, two sums over the rows with both, (some, C).
+
+    The first is the sum of q of some over the rows with the candidate, the second the other way around.
+    """
+    first = torch.zeros(len(some), S.shape[1], dtype=torch.float64, device=S.device)
+    second = torch.zeros_like(first)
     for part, s in conformal.blocks(q, S):
-        total.addmm_(part.double().T, s.double())
-    return total
+        first.addmm_(part[:, some].double().T, s.double())
+        second.addmm_(s[:, some].double().T, part.double())
+    return first, second
 
 
 def _odds(count: Tensor, total: Tensor) -> Tensor:
     """Return the odds of `count` out of `total`, kept finite by half an observation each way."""
     return (count + 0.5) / (total - count + 0.5)
-
-
-def _shrink(member: Tensor, total: Tensor) -> Tensor:
-    """Return ``member / total`` of each pair of classes, shrunk to the second class's, and that to all classes'."""
-    overall = member.sum() / total.sum().clamp_min(1)
-    by_class = (member.sum(0) + _PRIOR_ROWS * overall) / (total.sum(0) + _PRIOR_ROWS)
-    return (member + _PRIOR_ROWS * by_class) / (total + _PRIOR_ROWS)
 
 
 def risk_budget(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from candidly import __version__
+from candidly.checks.machine import fault
 from candidly.cli import experiments, models, parsing, signals, terminal, training
 from candidly.cli.parsing import Command, UsageError
 
@@ -50,17 +51,9 @@ def _run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as stopped:
         status = stopped.status if isinstance(stopped, signals.Stopped) else 130
         terminal.complain(str(stopped) or "interrupted; finished work is kept, and no file is incomplete")
-    except (ImportError, MemoryError, OSError, ValueError) as error:
-        status = 1
-        terminal.complain(_explain(error, typed))
-        _show_traceback()
     except Exception as error:
         status = 1
-        about = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        terminal.complain(
-            f"this is a bug in candidly ({about}); please open an issue in its repository, with the traceback that "
-            "this command prints if the environment variable CANDIDLY_TRACEBACK is 1"
-        )
+        terminal.complain(fault(error) or _explain(error, typed))
         _show_traceback()
     finally:
         terminal.discard()
@@ -88,7 +81,13 @@ def _command(arguments: Sequence[str], typed: dict[str, str]) -> int:
 
 
 def _explain(error: Exception, typed: Mapping[str, str]) -> str:
-    """Return an error's message, which names options as they were typed."""
+    """Return an error's message, which names options as they were typed; other errors than the library's are bugs."""
+    if not isinstance(error, ImportError | OSError | ValueError):
+        about = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return (
+            f"this is a bug in candidly ({about}); please open an issue in its repository, with the traceback that "
+            "this command prints if the environment variable CANDIDLY_TRACEBACK is 1"
+        )
     if isinstance(error, OSError):
         try:
             Path.cwd()

@@ -6,9 +6,11 @@ import numpy as np
 import torch
 
 from candidly import data, metrics
+from candidly.checks.arguments import integer
 from candidly.cleaning import find_cleaner
 from candidly.cli.terminal import say
 from candidly.data import corrupt
+from candidly.engine.memory import require_runs
 from candidly.engine.problem import Problem
 from candidly.engine.training import fit
 from candidly.methods import find_method
@@ -23,6 +25,7 @@ def run(seeds: int, device: str) -> None:
     digits = data.load("digits")
     assert digits.y is not None
     y = digits.y
+    require_runs(integer("seeds", seeds, least=1), len(y), len(digits.classes))
     say("Making candidate sets from the confusions of a network trained on the true labels ...")
     S = corrupt.instance_dependent(digits.X, y, len(digits.classes), seed=0, rate=0.4, recipe=RECIPE, device=device)
     splits = [np.random.default_rng(seed).permutation(len(y)) for seed in range(seeds)]

@@ -130,7 +130,7 @@ def bench(
         chosen, out, root=root, download=download, device=device, jobs=jobs, retry_failed=retry_failed, progress=True
     )
     say(str(outcome))
-    return 1 if outcome.failed else 0
+    return 1 if outcome.failed or outcome.postponed else 0
 
 
 def table(

@@ -56,17 +56,18 @@ def predict(
     import numpy as np
     import pyarrow as pa
 
+    from candidly.checks.arguments import fraction
     from candidly.cli.checks import check_id, check_table
     from candidly.cli.output import describe_predictions
     from candidly.cli.reading import naming, read_new_rows
-    from candidly.conformal.calibration import Rule, check_share
+    from candidly.conformal.calibration import Rule
     from candidly.tables import files, labelled
     from candidly.tables.class_columns import set_column
 
     with output.hide_warnings():
         for name, value in (("alpha", alpha), ("max_risk", max_risk)):
             if value is not None:
-                check_share(name, value)
+                fraction(name, value)
         rule = Rule(**sets.given(alpha))
         check_table(out, [table], output)
         classifier = _load(model, output)
@@ -133,7 +134,7 @@ def evaluate(
             table, classifier.features_, classifier.schema_, {"--labels": labels}, drop, delimiter
         )
         classes = {str(name): name for name in classifier.classes_.tolist()}
-        texts = labelled.column_texts(found.column(labels))
+        texts = labelled.column_texts(found.column(labels), f"column {labels!r}")
         true = [None if text is None else classes.get(text, text) for text in texts]
         with naming(labelled.name_of(table)):
             result = evaluation.evaluate(classifier, rows, true, candidate=candidate or "best")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from candidly import conformal, metrics
+from candidly.checks import arguments
 
 Kind = Literal["split", "cv+", "averaged"]
 Score = Literal["lac", "aps"]
@@ -67,12 +68,7 @@ class Rule:
     smooth: bool = False
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", KINDS), ("score", SCORES), ("candidate", CANDIDATES)):
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value in known):
-                raise ValueError(f"{name} is {value!r}; use one of {', '.join(known)}")
-        if not isinstance(self.smooth, bool | np.bool_):
-            raise ValueError(f"smooth is {self.smooth!r}; use True or False")
+        arguments.settings(self)
 
     @property
     def key(self) -> str:
@@ -212,7 +208,7 @@ class Calibration:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything by name, for a file."""
-        named = {**self.scores, "counts": self.counts, "risk": self.risk, "seed": torch.tensor(self.seed)}
+        named = {**self.scores, "counts": self.counts, "risk": self.risk, "seed": torch.tensor(self.seed, device="cpu")}
         return {f"calibration.{name}": value for name, value in named.items()}
 
     @classmethod
@@ -231,20 +227,6 @@ class Calibration:
         return cls(found, counts, risk, int(seed))
 
 
-def check_share(name: str, value: Any) -> None:
-    """Raise ValueError unless a level, or another fraction, lies between 0 and 1.
-
-    Examples
-    --------
-    >>> check_share("alpha", 1)
-    Traceback (most recent call last):
-        ...
-    ValueError: alpha is 1; it must lie between 0 and 1
-    """
-    if not isinstance(value, int | float | np.number) or not 0 < value < 1:
-        raise ValueError(f"{name} is {value!r}; it must lie between 0 and 1")
-
-
 def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
     """Return levels in increasing order, without duplicates; raise ValueError if one is invalid.
 
@@ -253,12 +235,11 @@ def read_levels(alphas: Iterable[float]) -> tuple[float, ...]:
     >>> read_levels([0.1, 0.05, 0.1])
     (0.05, 0.1)
     """
-    levels = list(alphas)
-    for alpha in levels:
-        check_share("alpha", alpha)
+    wanted = "a list of levels, such as [0.05, 0.1]"
+    levels = [arguments.fraction("one of alphas", alpha) for alpha in arguments.items("alphas", alphas, wanted)]
     if not 0 < len(levels) < MOST_LEVELS:
         raise ValueError(f"alphas has {len(levels)} levels; give at least one and fewer than {MOST_LEVELS}")
-    return tuple(sorted({float(alpha) for alpha in levels}))
+    return tuple(sorted(set(levels)))
 
 
 def uniforms(X: NDArray[Any], seed: int) -> Tensor:

@@ -11,12 +11,17 @@ import math
 import torch
 from torch import Tensor
 
+from candidly.checks.arguments import fraction, real
+from candidly.checks.tensors import takes_tensors
 
+
+@takes_tensors
 def ranks(scores: Tensor, conformity: Tensor) -> Tensor:
     """Return for each label the number of calibration scores that are at most its own."""
     return torch.searchsorted(scores, conformity.flatten(1).contiguous(), right=True).view_as(conformity)
 
 
+@takes_tensors
 def p_values(scores: Tensor, counts: Tensor, conformity: Tensor) -> Tensor:
     """Return conformal p-values, ``(1 + #{v : s_v ≤ c_ij}) / (m + 1)``.
 
@@ -32,6 +37,7 @@ def p_values(scores: Tensor, counts: Tensor, conformity: Tensor) -> Tensor:
     return (1 + ranks(scores, conformity)).to(conformity.dtype) / (1 + _per_run(counts, conformity))
 
 
+@takes_tensors
 def cross_p_values(scores: Tensor, counts: Tensor, conformity: Tensor) -> Tensor:
     """Return cross-conformal p-values, ``(1 + Σ_k #{v∈k : s_v ≤ c_kij}) / (1 + Σ_k m_k)``, (n, C) in float64.
 
@@ -53,6 +59,7 @@ def cross_p_values(scores: Tensor, counts: Tensor, conformity: Tensor) -> Tensor
     return (1 + ranks(scores, conformity).sum(0)).double() / (1 + counts.sum())
 
 
+@takes_tensors
 def smoothed_p_values(scores: Tensor, counts: Tensor, conformity: Tensor, u: Tensor) -> Tensor:
     """Return smoothed p-values, ``(Σ_k #{v∈k : s_v < c_kij} + u·(1 + Σ_k #{v∈k : s_v = c_kij})) / (1 + Σ_k m_k)``.
 
@@ -80,6 +87,7 @@ def smoothed_p_values(scores: Tensor, counts: Tensor, conformity: Tensor, u: Ten
     return (below + u.double() * (1 + tied)) / (1 + counts.sum())
 
 
+@takes_tensors
 def p_values_by_rank(most: int, counts: Tensor, dtype: torch.dtype, finite: bool = True) -> Tensor:
     """Return the p-values of ranks 0 … most, (R, most + 1), by the arithmetic of `p_values`.
 
@@ -93,12 +101,14 @@ def p_values_by_rank(most: int, counts: Tensor, dtype: torch.dtype, finite: bool
     return (rank + 1) / (total + 1) if finite else rank / total
 
 
+@takes_tensors
 def with_ends(scores: Tensor) -> Tensor:
     """Return -inf, the scores, +inf: entry k is the smallest conformity that is kept if ranks 0 … k − 1 are removed."""
     ends = torch.full_like(scores[:, :1], torch.inf)
     return torch.cat([-ends, scores, ends], -1)
 
 
+@takes_tensors
 def remark_level(alpha: float, error: Tensor, m: Tensor, delta: float = 0.05, dkw: bool = True) -> Tensor:
     """Return the level of the Remark in UAI, ``α'' = α − error − sqrt(log(2/δ) / (2m))``.
 
@@ -106,6 +116,7 @@ def remark_level(alpha: float, error: Tensor, m: Tensor, delta: float = 0.05, dk
     Dvoretzky, Kiefer and Wolfowitz with probability 1 − δ (δ_4 in UAI), which ``dkw=False`` leaves out. Where the level
     is not positive, all labels are kept.
     """
+    alpha, delta = real("alpha", alpha), fraction("delta", delta)
     return alpha - error - (math.log(2 / delta) / (2 * m)).sqrt() * float(dkw)
 
 

@@ -10,7 +10,10 @@ calibration with candidate sets see also A. Javanmardi et al., *Conformal Predic
 import torch
 from torch import Tensor
 
+from candidly.checks.tensors import takes_tensors
 
+
+@takes_tensors
 def best(p: Tensor, S: Tensor) -> Tensor:
     """Return the probability of each row's most probable candidate, ``max_{j∈S} p_j`` (UAI, Algorithm 1).
 
@@ -19,6 +22,7 @@ def best(p: Tensor, S: Tensor) -> Tensor:
     return p.masked_fill(~S, -torch.inf).amax(-1)
 
 
+@takes_tensors
 def worst(p: Tensor, S: Tensor) -> Tensor:
     """Return the probability of each row's least probable candidate, ``min_{j∈S} p_j``.
 
@@ -28,11 +32,13 @@ def worst(p: Tensor, S: Tensor) -> Tensor:
     return p.masked_fill(~S, torch.inf).amin(-1)
 
 
+@takes_tensors
 def mean(p: Tensor, S: Tensor) -> Tensor:
     """Return the mean probability of each row's candidates; without a guarantee, like `best`."""
     return p.masked_fill(~S, 0).sum(-1) / S.sum(-1)
 
 
+@takes_tensors
 def singletons(p: Tensor, S: Tensor) -> Tensor:
     """Return the probability of each row's only candidate; +inf, which is not a score, if it has several.
 
@@ -48,6 +54,7 @@ def singletons(p: Tensor, S: Tensor) -> Tensor:
     return best(p, S).masked_fill(S.sum(-1) != 1, torch.inf)
 
 
+@takes_tensors
 def pooled(p: Tensor, S: Tensor) -> Tensor:
     """Return every candidate's probability as a separate score, (..., N, C); +inf, which is not a score, elsewhere.
 
@@ -65,6 +72,7 @@ def pooled(p: Tensor, S: Tensor) -> Tensor:
     return p.masked_fill(~S, torch.inf)
 
 
+@takes_tensors
 def aps(p: Tensor, u: Tensor) -> Tensor:
     """Return adaptive scores of labels, ``1 − (Σ_{k: p_k > p_j} p_k + u·Σ_{k: p_k = p_j} p_k)``, (..., C).
 
@@ -94,11 +102,13 @@ def aps(p: Tensor, u: Tensor) -> Tensor:
     return below + (1 - u.to(p.dtype)).unsqueeze(-1) * (upto - below)
 
 
+@takes_tensors
 def sort_scores(scores: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """Return each run's sorted scores, with +inf in place of those not `valid`, and the number of valid ones."""
     return scores.masked_fill(~valid, torch.inf).sort(-1).values, valid.sum(-1)
 
 
+@takes_tensors
 def off_candidate_mass(p: Tensor, S: Tensor) -> Tensor:
     """Return the probability outside the candidate set, ``Σ_{j∉S} p_j``: UAI's estimate of a row's error."""
     return p.masked_fill(S, 0).sum(-1)

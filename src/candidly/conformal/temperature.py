@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from candidly.candidates.weights import masked_softmax
+from candidly.checks.arguments import real
+from candidly.checks.tensors import takes_tensors
 
 HOTTEST = 10.0
 """Largest temperature of `TEMPERATURES` and `fit_temperature`."""
@@ -34,8 +36,10 @@ _RUN_TEMPERATURES = tuple(2 ** (k / 4) for k in range(1, 17))
 
 _BLOCK_VALUES = 2**16
 _BLOCK_ROWS = 2**10
+_MAX_BLOCK_VALUES = 2**22
 
 
+@takes_tensors
 def log(p: Tensor) -> Tensor:
     """Return the logarithm of probabilities, finite where one is 0."""
     return p.clamp_min(torch.finfo(p.dtype).tiny).log()
@@ -43,10 +47,12 @@ def log(p: Tensor) -> Tensor:
 
 def blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Split matrices of one shape into blocks of rows that fit a cache, unless there are thousands of classes."""
-    rows = max(_BLOCK_VALUES // tensors[0].shape[1], _BLOCK_ROWS)
+    C = tensors[0].shape[1]
+    rows = max(_BLOCK_VALUES // C, min(_BLOCK_ROWS, _MAX_BLOCK_VALUES // C), 1)
     return zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 
+@takes_tensors
 def candidate_probabilities(log_p: Tensor, S: Tensor, temperature: float) -> Tensor:
     """Return how likely each candidate is the true label, given that one of them is: ``q = norm_S(softmax(z/T))``.
 
@@ -58,12 +64,13 @@ def candidate_probabilities(log_p: Tensor, S: Tensor, temperature: float) -> Ten
     >>> candidate_probabilities(log_p, S, 1.0)
     tensor([[0.6667, 0.3333, 0.0000]])
     """
-    q = log_p / temperature
+    q = log_p / real("temperature", temperature, above=0)
     for part, s in blocks(q, S):  # in place, to hold few matrices of this size at a time
         part.copy_(masked_softmax(part, s))
     return q
 
 
+@takes_tensors
 def candidate_log_odds(log_p: Tensor, S: Tensor, temperatures: Sequence[float]) -> Iterator[Tensor]:
     """Yield ``log Σ_{j∈S} exp(z_j/T) − log Σ_{j∉S} exp(z_j/T)`` in float64, (temperatures, n), by `blocks` of n rows.
 
@@ -94,6 +101,7 @@ def candidate_log_odds(log_p: Tensor, S: Tensor, temperatures: Sequence[float]) 
         yield odds
 
 
+@takes_tensors
 def fit_temperature(log_p: Tensor, S: Tensor) -> float:
     """Return the T from 1 to `HOTTEST` that maximises the candidate likelihood, ``Σ_i log Σ_{j∈S_i} softmax(z_i/T)_j``.
 
@@ -119,6 +127,7 @@ def fit_temperature(log_p: Tensor, S: Tensor) -> float:
     return math.exp(_minimise(lambda scale: losses([math.exp(scale)])[0], low, high))
 
 
+@takes_tensors
 def fit_candidate_probabilities(p: Tensor, S: Tensor, valid: Tensor) -> Tensor:
     """Return ``q = norm_S(p^(1/T))``, with each run's T from a grid, where the candidate likelihood is largest.
 

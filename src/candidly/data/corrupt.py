@@ -43,6 +43,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from candidly.checks.arguments import integer, items, real
+
 if TYPE_CHECKING:
     from candidly.engine.nets.build import Factory
     from candidly.engine.recipe import Recipe
@@ -167,7 +169,9 @@ def label_dependent(
     array([[1, 1, 1, 0],
            [1, 0, 0, 1]])
     """
-    chances = np.array([_probability("one of probabilities", value) for value in probabilities])
+    wanted = "a list of probabilities, of the classes that follow the true one"
+    listed = items("probabilities", probabilities, wanted)
+    chances = np.array([_probability("one of probabilities", value) for value in listed])
     y = _labels(y, num_classes)
     if len(chances) >= num_classes:
         raise ValueError(f"{len(chances)} probabilities for {num_classes} classes; pass at most {num_classes - 1}")
@@ -235,8 +239,7 @@ def long_tailed(y: ArrayLike, num_classes: int, rho: float, seed: int) -> Rows:
     >>> np.bincount(y[rows]).tolist()
     [4, 2, 1]
     """
-    if not 0 < rho <= 1:
-        raise ValueError(f"rho is {rho}; pass a number above 0 and at most 1")
+    rho = real("rho", rho, above=0, most=1)
     y = _labels(y, num_classes, least=2)
     # A separate random stream: with the same seed, sets drawn for the rows must not depend on which rows are kept.
     U = _generator(seed, 1).random(len(y))
@@ -282,8 +285,7 @@ def instance_dependent_from(p: ArrayLike, y: ArrayLike, seed: int, rate: float |
     if p.size and not (p.min() >= 0 and p.max() < np.inf):
         wrong = np.flatnonzero(~((p >= 0) & (p < np.inf)).all(axis=1))[0]
         raise ValueError(f"row {wrong} of p is {p[wrong]}; pass probabilities, neither negative nor NaN")
-    if rate is not None and not 0 < rate < np.inf:
-        raise ValueError(f"rate is {rate}; pass a number above 0, or None for the unscaled form")
+    rate = None if rate is None else real("rate", rate, above=0)
 
     def law(rows: Rows) -> NDArray[np.float64]:
         u = np.array(p[rows], dtype=np.float64, order="C")
@@ -347,21 +349,20 @@ def instance_dependent(
     from candidly.methods import Supervised
 
     labels = _labels(y, num_classes)
-    problem = Problem.of(X, np.eye(num_classes, dtype=bool)[labels], seeds=[seed], shift=shift, scale=scale)
+    S = np.zeros((len(labels), num_classes), dtype=bool)
+    S[np.arange(len(labels)), labels] = True
+    problem = Problem.of(X, S, seeds=[seed], shift=shift, scale=scale)
     published = Recipe("generator", 100, 256, optimiser="sgd", schedule="constant", max_lr=1e-3)
     model = fit(problem, Supervised(), None, recipe or published, net=net, device=device)
     return instance_dependent_from(model.predict(X)[0].double().numpy(), labels, seed, rate)
 
 
 def _probability(name: str, value: float) -> float:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value}; pass a probability from 0 to 1")
-    return float(value)
+    return real(name, value, least=0, most=1)
 
 
 def _labels(y: ArrayLike, num_classes: int, least: int = 1) -> Rows:
-    if not isinstance(num_classes, (int, np.integer)) or num_classes < least:
-        raise ValueError(f"num_classes is {num_classes}; pass an integer of at least {least}")
+    integer("num_classes", num_classes, least=least)
     y = np.asarray(y)
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise ValueError(f"y has shape {y.shape} and dtype {y.dtype}; pass integer labels of shape (rows,)")
@@ -377,8 +378,7 @@ def _or_one(value: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _generator(seed: int, *key: int) -> np.random.Generator:
-    if not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"seed is {seed}; pass an integer of at least 0")
+    seed = integer("seed", seed, least=0)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 

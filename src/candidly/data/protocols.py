@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.checks.arguments import instance, integer
 from candidly.data.dataset import Dataset
 
 Rows = NDArray[np.int64]
@@ -54,6 +55,7 @@ class Protocol:
 
     def rows(self, dataset: Dataset, seed: int) -> tuple[Rows, Rows]:
         """Return training and test rows for a seed; if the publisher fixed them, they are the same for all seeds."""
+        _check(dataset)
         if dataset.num_train is not None:
             return np.arange(dataset.num_train), np.arange(dataset.num_train, len(dataset.X))
         return self.split(len(dataset.X), seed)
@@ -68,6 +70,7 @@ def default(dataset: Dataset) -> Dataset:
     >>> default(Dataset("toy", images, np.eye(3, dtype=bool), np.arange(3), ("a", "b", "c"))).X.tolist()[0]
     [255, 255, 255, 255]
     """
+    _check(dataset)
     grey = dataset.X.dtype == np.uint8 and dataset.X.ndim == 3
     return replace(dataset, X=dataset.X.reshape(len(dataset.X), -1)) if grey else dataset
 
@@ -81,6 +84,7 @@ def default_split(n: int, seed: int) -> tuple[Rows, Rows]:
     >>> sorted([*train.tolist(), *test.tolist()])
     [0, 1, 2, 3, 4]
     """
+    n, seed = integer("n", n, least=0), integer("seed", seed, least=0)
     cut = int(0.8 * n)
     if cut == 0:
         raise ValueError(f"{n} rows cannot be split into training and test rows; pass at least 2")
@@ -101,6 +105,7 @@ def scaling(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     >>> [array.tolist() for array in scaling(toy)]
     [[[[2.0]]], [[[0.5]]]]
     """
+    _check(dataset)
     if dataset.X.dtype != np.uint8:
         return None, None
     if dataset.X.ndim < 4 or dataset.num_train is None:
@@ -136,6 +141,7 @@ def uai2025(dataset: Dataset) -> Dataset:
     >>> prepared.classes, prepared.y.tolist(), prepared.X.ravel().tolist()
     (('a', 'c'), [0, 1, 1, 0], [0.0, 0.5, 1.0, 0.25])
     """
+    _check(dataset)
     if dataset.X.dtype == np.uint8:
         return default(dataset)
     if dataset.X.ndim != 2:
@@ -181,6 +187,7 @@ def uai2025_split(n: int, seed: int) -> tuple[Rows, Rows]:
     >>> len(train), len(test)
     (32, 18)
     """
+    n, seed = integer("n", n, least=0), integer("seed", seed, least=0)
     train_size = int(0.8 * n) // 16 * 16
     if train_size == 0:
         raise ValueError(
@@ -192,6 +199,10 @@ def uai2025_split(n: int, seed: int) -> tuple[Rows, Rows]:
     generator.shuffle(train)
     generator.shuffle(test)
     return train, test
+
+
+def _check(dataset: Dataset) -> None:
+    instance("dataset", dataset, Dataset, "a Dataset, as candidly.data.load returns it")
 
 
 PROTOCOLS = {

@@ -1,5 +1,6 @@
 """Choosing a device, and the CUDA streams and graph captures that trainings in one process share."""
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,10 @@ _ours: set[int] = set()  # addresses of all streams of ours, idle or in use
 _trainings: list[bool] = []  # for each running training, whether it is deterministic
 _before: list[tuple[bool, bool]] = []  # the user's cuDNN settings, while a training runs
 _failed: list[torch.cuda.CUDAGraph] = []  # kept alive: the allocator still points to them
+
+if hasattr(os, "register_at_fork"):
+    # The threads of OpenMP do not exist in a forked process, which would wait for them for ever.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def find_device(device: str | torch.device) -> torch.device:

@@ -43,9 +43,9 @@ class Model:
     cleaner : dict
         The cleaner's name and settings.
     history : dict of arrays (epochs, R)
-        loss, mean_candidates and share_changed; alpha, threshold and estimated_lost with a conformal cleaner; accuracy
-        and true_kept (`candidly.metrics.true_kept`) over the training rows and in training mode, if true labels were
-        given; covering_rate if rows were held out.
+        Read-only: loss, mean_candidates and share_changed; alpha, threshold and estimated_lost with a conformal
+        cleaner; accuracy and true_kept (`candidly.metrics.true_kept`) over the training rows and in training mode, if
+        true labels were given; covering_rate if rows were held out.
     kept : Tensor of bool (R, N, C)
         The candidates of each training row as the method last saw them; other rows have their original candidates.
     """
@@ -61,6 +61,8 @@ class Model:
     def __post_init__(self) -> None:
         for net in self.method.networks().values():
             net.eval()
+        for values in self.history.values():
+            values.setflags(write=False)
 
     @cpu_by_default()
     def predict(self, X: Any) -> Tensor:
@@ -70,7 +72,8 @@ class Model:
         On CUDA this holds as far as the libraries round every row of a matrix product or convolution in the same way.
         """
         blocks = [p for _, p in self.predict_blocks(X)]
-        return torch.cat(blocks, 1) if blocks else torch.empty(self.problem.runs, 0, self.problem.num_classes)
+        empty = torch.empty(self.problem.runs, 0, self.problem.num_classes, dtype=self.problem.dtype)
+        return torch.cat(blocks, 1) if blocks else empty
 
     def predict_blocks(self, X: Any) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of rows and what `predict` returns for them, so that memory does not grow with the rows."""
@@ -128,7 +131,7 @@ class Model:
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return everything that makes up the model: tensors by name, and facts in JSON types."""
         tensors = network_tensors(self.method) | {"kept": self.kept}
-        tensors |= {f"history.{name}": torch.from_numpy(value) for name, value in self.history.items()}
+        tensors |= {f"history.{name}": torch.tensor(value, device="cpu") for name, value in self.history.items()}
         if self.problem.scale is not None and self.problem.shift is not None:
             tensors |= {"shift": self.problem.shift, "scale": self.problem.scale}
         facts = {

@@ -272,7 +272,8 @@ def as_tensor(X: Any, name: str = "X") -> Tensor:
     numbers = _as_array(X, name)
     if numbers.dtype.kind not in "biuf":
         raise ValueError(f"{name} has dtype {numbers.dtype}; pass numbers")
-    return torch.as_tensor(numbers.astype(np.float64) if numbers.dtype.itemsize > 8 else numbers)
+    known = np.float64 if numbers.dtype.itemsize > 8 else numbers.dtype.newbyteorder("=")
+    return torch.from_numpy(numbers.astype(known, copy=False))
 
 
 def _as_array(value: Any, name: str) -> np.ndarray[Any, Any]:

@@ -1,10 +1,7 @@
 """`PartialLabelClassifier`: candidate sets in, class names out. It connects the other rooms and holds no algorithm."""
 
-import numbers
 import time
-import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,11 +17,12 @@ from torch import Tensor
 
 from candidly import conformal
 from candidly.candidates import Candidates
+from candidly.checks import arguments
 from candidly.cleaning import Cleaner, find_cleaner
 from candidly.cleaning.audit import ALPHAS, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
-from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, check_share, read_levels
-from candidly.engine.device import find_device
+from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
+from candidly.engine.device import cpu_by_default, find_device
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, saving, scoring, targets
@@ -189,6 +187,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.random_state = random_state
         self.verbose = verbose
 
+    @cpu_by_default()
     def fit(self, X: Any, y: Any, sample_weight: Any = None, weights: Any = None) -> Self:
         """Train the networks, and clean the training rows' candidates.
 
@@ -199,29 +198,32 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             mean, with an indicator column.
         y : matrix, list, or column of pandas, polars or pyarrow
             Candidates: a boolean matrix (n, C), dense or sparse; lists or sets of class names; text with a `separator`;
-            or plain labels, which are single candidates. A row with all classes is unlabelled.
+            or plain labels, which are single candidates. A row with all classes is unlabelled. If X and y both have an
+            index, as in pandas, it must be the same; rows are not reordered.
         sample_weight : array, shape (n,), optional
             Weights of rows. A weight of 2 has the effect of repeating the row. Weights that are not integers are
             divided by their mean and rounded at random.
         weights : array, shape (n, C), optional
-            How much to trust each candidate initially, such as vote counts.
+            How much to trust each candidate initially, such as vote counts. Columns of a data frame are matched by
+            class name.
         """
         started = time.monotonic()
         self._validate_parameters()
-        seeds = np.random.SeedSequence(check_random_state(self.random_state).randint(2**31)).spawn(4)
+        seeds = self._seeds()
         table = columns.read(X)
         n = int(table.shape[0])
         if n < 2:
             raise ValueError(f"X has n_samples={n}; at least two rows are needed")
+        for name, rows_of_x in (("y", y), ("sample_weight", sample_weight), ("weights", weights)):
+            targets.check_index(X, rows_of_x, name)
         S = targets.read(y, n, self.classes, self.separator)
-        weights = None if weights is None else check_weights(weights, S.matrix.shape)
+        weights = None if weights is None else check_weights(targets.label_weights(weights, S), S.matrix.shape)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
         features = Features.fit(table, rows=rows, max_categories=self.max_categories)
-        with nullcontext() if rows is None else warnings.catch_warnings(action="ignore"):  # about rows without weight
-            encoded = features.transform(table)
+        encoded = features.transform(table, quiet=rows is not None)  # rows without weight may have new categories
         rng = np.random.default_rng(seeds[1])
-        plan = make_plan(encoded, S.matrix, copies, self.folds, self.validation_fraction, rng)
+        plan = make_plan(encoded, S.matrix, copies, int(self.folds), float(self.validation_fraction), rng)
         model = crossfit.train(
             encoded,
             S,
@@ -232,7 +234,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             method=self.method,
             cleaner=self.cleaner,
             net=self.net,
-            members=self.members,
+            members=int(self.members),
             device=self.device,
             patience=int(self.n_iter_no_change) if self.early_stopping else None,
             progress=bool(self.verbose),
@@ -257,20 +259,50 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.fit_record_: FitRecord | None = FitRecord(S, log_p, held_out, parameters, seconds)
         return self
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name. Settings of a method or cleaner are set with a new instance of it."""
+        for name in params:
+            part, nested, setting = name.partition("__")
+            if nested and part in ("method", "cleaner"):
+                value = params.get(part, getattr(self, part))
+                kind = value.__class__.__name__ if isinstance(value, Method | Cleaner) else part.capitalize()
+                raise ValueError(
+                    f"{name} cannot be set by itself; set {part}= to an instance with other settings, such as "
+                    f"{kind}({setting}=...)"
+                )
+        return super().set_params(**params)
+
     def _validate_parameters(self) -> None:
         """Raise ValueError for a constructor argument that cannot be used and that nothing else checks."""
         find_method(self.method)
         find_cleaner(self.cleaner)
-        names = ("members", "folds", "n_iter_no_change", *(() if self.max_epochs is None else ("max_epochs",)))
-        for name in names:
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < 1:
-                raise ValueError(f"{name} is {value!r}; it must be an integer of at least 1")
-        check_share("alpha", self.alpha)
-        if self.validation_fraction != 0:
-            check_share("validation_fraction", self.validation_fraction)
-        if self.early_stopping and self.folds == 1 and not self.validation_fraction:
+        find_device(self.device)
+        for name in ("members", "folds", "n_iter_no_change", "max_categories"):
+            arguments.integer(name, getattr(self, name), least=1)
+        for name, least in (("max_epochs", 1), ("batch_size", 2)):
+            if getattr(self, name) is not None:
+                arguments.integer(name, getattr(self, name), least=least)
+        arguments.real("lr", self.lr, above=0)
+        arguments.real("weight_decay", self.weight_decay, least=0)
+        arguments.fraction("alpha", self.alpha)
+        arguments.real("validation_fraction", self.validation_fraction, least=0, below=1)
+        if arguments.flag("early_stopping", self.early_stopping) and self.folds == 1 and not self.validation_fraction:
             raise ValueError("early_stopping needs held-out rows, and there are none; set validation_fraction=0.1")
+        arguments.flag("force_cleaning", self.force_cleaning)
+        if self.separator is not None:
+            arguments.text("separator", self.separator, "None or a text, such as '|'")
+        if not isinstance(self.verbose, bool):
+            arguments.integer("verbose", self.verbose, least=0)
+
+    def _seeds(self) -> list[np.random.SeedSequence]:
+        """Return independent seeds for the parts of a training."""
+        try:
+            state = check_random_state(self.random_state)
+        except (TypeError, ValueError):
+            found = arguments.shown(self.random_state)
+            wanted = "None, an integer from 0 to 2**32 - 1, or a numpy.random.RandomState"
+            raise ValueError(f"random_state is {found}; it must be {wanted}") from None
+        return np.random.SeedSequence(state.randint(2**31)).spawn(4)
 
     def _clean(self, S: Candidates, p: Tensor, log_p: Tensor, held_out: Tensor) -> None:
         """Set the results of the training rows, given their probabilities p (n, C) and which rows were held out."""
@@ -291,6 +323,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.candidates_ = Candidates(kept.numpy(), S.classes)
         self.transduction_ = saving.as_array(S.classes)[best.numpy()]
         self.confidence_ = confidence.numpy()
+        for result in (self.candidate_proba_, self.transduction_, self.confidence_):
+            result.setflags(write=False)
 
     def _set_fitted(self, saved: SavedClassifier) -> None:
         """Set the fitted attributes that are saved with a model."""
@@ -305,6 +339,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
+    @cpu_by_default()
     def predict_all(self, X: Any, rules: Sequence[Rule] = ()) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
         """Return class probabilities, and p-values by several rules, with one pass through the networks.
 
@@ -331,6 +366,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         True
         """
         check_is_fitted(self)
+        for rule in arguments.items("rules", rules, "a list of rules"):
+            arguments.instance("one of rules", rule, Rule, "a candidly.estimator.Rule")
         encoded = self.features_.transform(X)
         return crossfit.predict(self.model_, self.calibration_, encoded, rules, bool(self.verbose))
 
@@ -356,12 +393,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         confident and usually more often right.
         """
         if max_risk is not None:
-            check_share("max_risk", max_risk)
+            max_risk = arguments.fraction("max_risk", max_risk)
         p = self.predict_proba(X)
         found = self.classes_[p.argmax(1)]
         if max_risk is not None:
             found = found.astype(object)
-            found[p.max(1) < self.calibration_.threshold(float(max_risk))] = None
+            found[p.max(1) < self.calibration_.threshold(max_risk)] = None
         return found
 
     def predict_p(
@@ -437,15 +474,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         kind, score, candidate, smooth
             As in `predict_p`, which also states the guarantees.
         """
-        check_share("alpha", alpha)
+        alpha = arguments.fraction("alpha", alpha)
         found = self.predict_p(X, kind=kind, score=score, candidate=candidate, smooth=smooth)
-        self.calibration_.check_level(float(alpha), Rule(kind, score, candidate, smooth))
-        return found > float(alpha)
+        self.calibration_.check_level(alpha, Rule(kind, score, candidate, smooth))
+        return found > alpha
 
     @property
     def risk_curve_(self) -> dict[str, NDArray[np.float64]]:
         """The estimated error rate of held-out rows by confidence."""
-        return dict(zip(("threshold", "coverage", "risk"), self.calibration_.risk.numpy(), strict=True))
+        return dict(zip(("threshold", "coverage", "risk"), self.calibration_.risk.numpy().copy(), strict=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the covering rate: the fraction of rows whose predicted class is one of their candidates in y.
@@ -454,6 +491,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         return scoring.covering_rate(self, X, y, sample_weight)
 
+    @cpu_by_default()
     def audit(self, y_true: Any = None, alphas: Sequence[float] = ALPHAS) -> Audit:
         """Estimate what cleaning the training rows costs at several levels, from candidates alone.
 
@@ -490,6 +528,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         ).write(folder, more)
 
     @classmethod
+    @cpu_by_default()
     def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> Self:
         """Read a model that `save` wrote, without running code from it.
 

@@ -1,6 +1,5 @@
 """Cross-fitting: train members × folds networks together, and predict with the networks of each fold."""
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from tqdm import tqdm
 from candidly.candidates import Candidates
 from candidly.cleaning import Cleaner, find_cleaner
 from candidly.conformal.calibration import Calibration, Rule
+from candidly.engine.memory import require_runs
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import Problem
@@ -25,8 +25,8 @@ from candidly.methods import Method, find_method
 def make_recipe(rows: int, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float) -> Recipe:
     """Return how to train on this number of rows; None means the default for it."""
     usual = 2 ** int(np.log2(rows / 64).round().clip(4, 8))
-    batch = usual if batch_size is None else operator.index(batch_size)
-    epochs = (50 if rows < 2000 else 25) if max_epochs is None else int(max_epochs)
+    batch = usual if batch_size is None else batch_size
+    epochs = (50 if rows < 2000 else 25) if max_epochs is None else max_epochs
     return Recipe("custom", epochs, batch, max_lr=lr, weight_decay=weight_decay)
 
 
@@ -70,16 +70,17 @@ def train(
     Model
         Without per-row state.
     """
-    parts = [k for _ in range(members) for k in range(plan.folds)]
-    held_out = [plan.held_out(k) for k in parts]
+    runs = members * plan.folds
+    require_runs(runs, len(plan.index), len(S.classes))
+    held_out = [plan.held_out(k) for k in range(plan.folds)] * members
     watch = bool(len(held_out[0]))
     # Standardised numbers become (x + 4) / 8, mostly between 0 and 1, which reduces overfitting: see
     # docs/evidence/defaults.md.
     problem = Problem.of(
         X[plan.index],
         Candidates(S.matrix[plan.index], S.classes),
-        rows=[plan.trained(k) for k in parts],
-        seeds=seed.generate_state(len(parts)).tolist(),
+        rows=[plan.trained(k) for k in range(plan.folds)] * members,
+        seeds=seed.generate_state(runs).tolist(),
         shift=0.0 if X.dtype == np.uint8 else -4.0,
         scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
         weights=None if weights is None else weights[plan.index],

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from candidly import metrics
 from candidly.conformal.calibration import KINDS, SCORES, Candidate, Rule, read_levels
+from candidly.engine.device import cpu_by_default
 from candidly.estimator import targets
 from candidly.estimator.classifier import PartialLabelClassifier
 from candidly.store.figures import write_figure
@@ -102,6 +103,7 @@ class Evaluation:
         return "\n".join(lines)
 
 
+@cpu_by_default()
 def evaluate(
     estimator: PartialLabelClassifier,
     X: Any,
@@ -136,6 +138,7 @@ def evaluate(
     (1.0, 'split', 'lac')
     """
     levels = read_levels(alphas)
+    targets.check_index(X, y, "y")
     rules = [Rule(kind, score, candidate, smooth) for kind in KINDS for score in SCORES]
     p, p_values = estimator.predict_all(X, rules)
     labels, known = targets.number(y, estimator.classes_.tolist(), len(p))

@@ -32,6 +32,7 @@ from torch.nn import functional as F
 
 from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, masked_softmax, soft_ce
+from candidly.engine.memory import require_tensor
 from candidly.engine.nets import sampling
 from candidly.engine.nets.neighbours import nearest
 
@@ -102,6 +103,7 @@ class Valen(OneNetwork):
         self.o = problem.initial_weights  # (R, N, C)
         self.d = problem.initial_weights  # (R, N, C)
         shape = (problem.runs, len(problem.X), self.k)
+        require_tensor(shape, torch.int64, problem.X.device)
         self.graph = torch.full(shape, -1, device=self.o.device)  # (R, N, k): neighbours, -1 before there are any
         terms = [self.c_x, SET_WEIGHT, 1.0, self.beta, self.gamma, self.theta]
         self.factors = self.o.new_tensor([terms] * problem.runs)  # (R, 6): weights of the terms in (5)

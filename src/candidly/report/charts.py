@@ -127,8 +127,9 @@ def trade_off(name: str, label: str, points: Sequence[Point], used: float | None
     steps = ticks(0, max(top, 100 * last)) if name == "lost" else [0, 20, 40, 60, 80, 100]
     x, y = Scale(0, 1.04 * last, 50, 426), Scale(0, max(top, steps[-1]), 226, 32)
     marks = [_text(x.start - 8, y.end - 14, "%", "axis", anchor="end"), *_grid(y, steps, x.start, x.end)]
-    for level in ticks(0, last):
-        marks.append(_text(x(level), y.start + 16, rounded(level), "tick", anchor="middle"))
+    levels = ticks(0, last)
+    for level, level_label in zip(levels, _tick_labels(levels), strict=True):
+        marks.append(_text(x(level), y.start + 16, level_label, "tick", anchor="middle"))
     marks.append(_text((x.start + x.end) / 2, y.start + 34, "level α", "axis", anchor="middle"))
     if name == "lost":
         marks.append(_element("line", class_="diagonal", x1=x(0), y1=y(0), x2=x(last), y2=y(100 * last)))
@@ -247,17 +248,17 @@ def _reliability_line(bins: Sequence[Bin], kind: str, words: str, x: Scale, y: S
 
 
 def ticks(low: float, high: float, *, whole_numbers: bool = False) -> list[float]:
-    """Return about four round values between two bounds; if these are equal, values around them.
+    """Return about four round values between two bounds; if these are equal, round values around them.
 
     Examples
     --------
-    >>> ticks(0, 43), ticks(1, 3, whole_numbers=True), ticks(2, 2)
+    >>> ticks(0, 43), ticks(1, 3, whole_numbers=True), ticks(1.7, 1.7)
     ([0, 10, 20, 30, 40], [1, 2, 3], [1, 2, 3])
     """
     largest = max(abs(low), abs(high))
     if high - low <= max(1e-9 * largest, _SMALLEST):
         spread = 10 ** math.floor(math.log10(largest)) if largest > _SMALLEST else 1
-        return [low - spread, low, low + spread]
+        return [spread * (round(low / spread) + n) for n in (-1, 0, 1)]
     power = 10 ** math.floor(math.log10((high - low) / 4))
     step: float = next(power * n for n in (1, 2, 5, 10) if (high - low) / (power * n) <= 4.5)
     step = max(1, step) if whole_numbers else step
@@ -265,12 +266,24 @@ def ticks(low: float, high: float, *, whole_numbers: bool = False) -> list[float
 
 
 def _tick_labels(values: Sequence[float]) -> list[str]:
-    """Format values with enough decimals to distinguish them."""
-    step = values[1] - values[0] if len(values) > 1 else 1
-    if step < 1e-5 or max(map(abs, values)) >= 1e7:
-        return [rounded(value, 4) for value in values]
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    return [f"{value:,.{decimals}f}".replace("-", "−") for value in values]
+    """Format values with as few digits as show each of them to a hundredth of the step between them.
+
+    Examples
+    --------
+    >>> _tick_labels([0.5, 1.5, 2.5]), _tick_labels([0, 20000]), _tick_labels([0, 2e-9])
+    (['0.5', '1.5', '2.5'], ['0', '20,000'], ['0', '2e-09'])
+    """
+    step = min((b - a for a, b in pairwise(values)), default=1)
+    usual = step >= 1e-5 and max(map(abs, values)) < 1e7
+    formats = [f",.{decimals}f" for decimals in range(8)] if usual else []
+    for form in (*formats, *(f".{digits}g" for digits in range(1, 17)), ".17g"):
+        labels = [f"{value:{form}}" for value in values]
+        if all(
+            abs(float(label.replace(",", "")) - value) <= step / 100
+            for label, value in zip(labels, values, strict=True)
+        ):
+            break
+    return [label.replace("-", "−") for label in labels]
 
 
 def _grid(y: Scale, values: Sequence[float], left: float, right: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""`ReportFacts`: everything a report shows, in JSON types and of bounded size."""
+"""`ReportFacts`: everything a report shows, in JSON types."""
 
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -24,7 +24,6 @@ HISTORY = (
     *("accuracy", "true_kept"),
 )
 MOST_SHOWN, MOST_DOUBTFUL = 30, 1000  # classes in the matrices, and rows in the list
-_MOST_LINES, _MOST_BINS, _MOST_CLASSES, _MOST_EPOCHS = 1000, 100, 100_000, 100_000
 _ROUNDING = 1e-9  # tolerance for a value that lies on computed bounds
 
 
@@ -140,7 +139,7 @@ class ReportFacts:
     removed : list of list of int
         Number of rows predicted as the first class from which the second class was removed.
     doubtful : list of Doubtful
-        At most 1000 rows, the most doubtful first.
+        At most 1000 rows, the most doubtful first; fewer if they have very many candidates.
     reliability : list of Bin
     truth : Truth or None
         None if no true labels are known.
@@ -200,7 +199,7 @@ class ReportFacts:
 def _check(facts: Any, names: list[str]) -> None:
     record({name: lambda value, what: None for name in names})(facts, "the whole")
     classes, rows, shown = facts["classes"], facts["rows"], facts["shown"]
-    distinct(list_of(text, 1, _MOST_CLASSES))(classes, "classes")
+    distinct(list_of(text, 1))(classes, "classes")
     count(1, 2**63 - 1)(rows, "rows")
     distinct(list_of(count(0, len(classes) - 1), 0, MOST_SHOWN))(shown, "shown")
     checks = _run_checks() | _row_checks(len(classes), rows, len(shown))
@@ -235,14 +234,14 @@ def _check_levels(levels: list[LevelFacts]) -> None:
 
 
 def _run_checks() -> dict[str, Check]:
-    lines = list_of(text, 0, _MOST_LINES)
-    curve = record(dict.fromkeys(Curve.__annotations__, list_of(optional(number), 0, _MOST_EPOCHS)))
+    lines = list_of(text, 0)
+    curve = record(dict.fromkeys(Curve.__annotations__, list_of(optional(number), 0)))
     return {
         **dict.fromkeys(("title", "version", "date", "device"), text),
         **dict.fromkeys(("words", "features"), lines),
         "seconds": number,
-        "settings": mapping(_check_setting, _MOST_LINES),
-        "history": mapping(curve, _MOST_LINES),
+        "settings": mapping(_check_setting),
+        "history": mapping(curve),
     }
 
 
@@ -266,7 +265,7 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         **dict.fromkeys(("before", "after"), sizes),
         **dict.fromkeys(("together", "removed"), matrix),
         "doubtful": list_of(record(doubtful), 0, MOST_DOUBTFUL),
-        "reliability": list_of(record(one_bin), 0, _MOST_BINS),
+        "reliability": list_of(record(one_bin), 0),
         "truth": optional(record(truth)),
     }
 
@@ -289,8 +288,8 @@ def _audit_check(classes: int, rows: int) -> Check:
             "error": share,
             "excess": number,
             "classes": list_of(record(doubt), 0, classes),
-            "pairs": list_of(record(pair), 0, _MOST_CLASSES),
-            "words": list_of(text, 0, _MOST_LINES),
+            "pairs": list_of(record(pair), 0),
+            "words": list_of(text, 0),
         }
     )
 

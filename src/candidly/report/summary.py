@@ -20,6 +20,7 @@ from candidly.tables.schema import Schema
 
 _BINS = 10
 _LONGEST = 1000  # characters of a setting or id
+_MOST_CANDIDATES = 100_000  # of all rows in the list of doubtful rows
 _SETTINGS = ("method", "cleaner", "net", "members", "folds", "alpha", "max_epochs", "lr", "batch_size", "weight_decay")
 
 Setting = str | int | float | bool | None
@@ -180,7 +181,9 @@ def _doubtful(
 ) -> list[Doubtful]:
     S, kept = record.candidates, classifier.candidates_
     found: list[Doubtful] = []
-    for row in np.argsort(classifier.confidence_, kind="stable")[:MOST_DOUBTFUL].tolist():
+    rows = np.argsort(classifier.confidence_, kind="stable")[:MOST_DOUBTFUL]
+    few = max(int((S.sizes[rows].cumsum() <= _MOST_CANDIDATES).sum()), 1)
+    for row in rows[:few].tolist():
         removed = np.flatnonzero(S.matrix[row] & ~kept.matrix[row])
         true = -1 if labels is None else int(labels[row])
         found.append(

@@ -1,5 +1,6 @@
 """Turn the facts of a report into what the template of the page shows: texts, formatted numbers and charts."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,9 @@ _CURVES = {
     "true_kept": ("True labels kept", "on rows with a known true label"),
 }
 _LONGEST_NAME = 24  # characters of a name in the table
-_LONGEST_HINT = 1000  # characters of a name in a tooltip
+_LONGEST_HINT = 400  # characters of a name in a tooltip
+_LONGEST_LINE = 1000  # characters of a sentence or setting
+_MOST_OPTIONS = 200  # classes that doubtful rows can be filtered by
 _MOST_NAMES = 8  # names in a cell
 _MOST_PAIRS = 3  # pairs of classes listed below a heat map
 _MOST_DOUBTS = 20  # doubtful classes, and pairs of them, in a table
@@ -53,18 +56,20 @@ def view(facts: ReportFacts) -> dict[str, Any]:
     """
     names = [visible(name) for name in facts.classes]
     epochs = max((len(curve["mean"]) for curve in facts.history.values()), default=0)
+    options, more_options = _options(facts, names)
     curves = {name: (*_CURVES[name], facts.history[name]) for name in HISTORY if name in facts.history}
     return {
-        "title": visible(facts.title),
+        "title": _line(facts.title),
+        "rows": whole(facts.rows),
         "run": [
             ("candidly", visible(facts.version)),
             ("date", visible(facts.date).replace("T", " ")),
             ("duration", duration(facts.seconds)),
             ("device", visible(facts.device)),
         ],
-        "words": [visible(line) for line in facts.words],
-        "features": [visible(line) for line in facts.features],
-        "settings": [(visible(name), _setting(value)) for name, value in facts.settings.items()],
+        "words": [_line(line) for line in facts.words],
+        "features": [_line(line) for line in facts.features],
+        "settings": [(_line(name), _setting(value)) for name, value in facts.settings.items()],
         "headlines": _headlines(facts),
         "cost": None if facts.audit is None else _cost(facts, facts.audit, names),
         "sizes": [(size, whole(a), whole(b)) for size, a, b in charts.group_sizes(facts.before, facts.after)],
@@ -76,10 +81,11 @@ def view(facts: ReportFacts) -> dict[str, Any]:
         "maps": _maps(facts, names),
         "shown": len(facts.shown),
         "rest": len(names) - len(facts.shown),
-        "doubtful": [_doubtful(row, names) for row in facts.doubtful],
+        "doubtful": [_doubtful(row, names, set(options)) for row in facts.doubtful],
         "has_ids": any(row["id"] is not None for row in facts.doubtful),
         "has_truth": any(row["true"] is not None for row in facts.doubtful),
-        "options": _options(facts, names),
+        "options": [(index, cut(names[index], 60)) for index in options],
+        "more_options": more_options,
         "reliability": charts.reliability(facts.reliability) if facts.reliability else None,
         "bins": [
             (
@@ -151,7 +157,7 @@ def _cost(facts: ReportFacts, audit: AuditFacts, names: list[str]) -> dict[str, 
             for one in levels
         ],
         "known": any(one["true_lost"] is not None for one in levels),
-        "words": [visible(line) for line in audit["words"]],
+        "words": [_line(line) for line in audit["words"]],
         "noisy": audit["missing"][1] > NOISY,
         "missing": (percent(audit["missing"][0]), interval(audit["missing"])),
         "doubts": [
@@ -194,7 +200,11 @@ def _setting(value: str | float | None) -> str:
         return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return visible(value) if isinstance(value, str) else rounded(value, 6)
+    return _line(value) if isinstance(value, str) else rounded(value, 6)
+
+
+def _line(words: str) -> str:
+    return cut(visible(words), _LONGEST_LINE)
 
 
 def _maps(facts: ReportFacts, names: list[str]) -> list[dict[str, Any]]:
@@ -236,7 +246,7 @@ def _top(counts: list[list[int]], cells: list[tuple[int, int]], hints: list[str]
     return [hints[i * len(counts) + j] for i, j in largest[:_MOST_PAIRS]]
 
 
-def _doubtful(row: Doubtful, names: list[str]) -> dict[str, Any]:
+def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, Any]:
     gone = sorted(zip(row["removed"], row["scores"], strict=True), key=lambda pair: -pair[1])
     kept = [index for index in row["candidates"] if index not in set(row["removed"])]
     true = row["true"]
@@ -253,16 +263,17 @@ def _doubtful(row: Doubtful, names: list[str]) -> dict[str, Any]:
         "confidence": (row["confidence"], fixed(row["confidence"])),
         "true": None if true is None else Name.of(names[true]),
         "fate": fate,
-        "classes": " ".join(map(str, _classes_of(row))),
+        "classes": " ".join(map(str, sorted(options.intersection(_classes_of(row))))),
     }
 
 
-def _classes_of(row: Doubtful) -> list[int]:
+def _classes_of(row: Doubtful) -> set[int]:
     """Return the classes that a row can be filtered by."""
-    return sorted({*row["candidates"], row["predicted"], *([] if row["true"] is None else [row["true"]])})
+    return {*row["candidates"], row["predicted"], *([] if row["true"] is None else [row["true"]])}
 
 
-def _options(facts: ReportFacts, names: list[str]) -> list[tuple[int, str]]:
-    """Return number and name of the classes in doubtful rows."""
-    found = {index for row in facts.doubtful for index in _classes_of(row)}
-    return [(index, cut(names[index], 60)) for index in sorted(found, key=lambda index: names[index].casefold())]
+def _options(facts: ReportFacts, names: list[str]) -> tuple[list[int], int]:
+    """Return the classes of most doubtful rows, by name, and the number of others."""
+    rows = Counter(index for row in facts.doubtful for index in sorted(_classes_of(row)))
+    most = [index for index, _ in rows.most_common(_MOST_OPTIONS)]
+    return sorted(most, key=lambda index: (names[index].casefold(), index)), len(rows) - len(most)

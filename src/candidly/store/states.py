@@ -41,7 +41,6 @@ _FORMAT_0_1 = 1
 # How often a reader looks for files that a writer has just replaced, and the seconds between two attempts.
 _ATTEMPTS = 100
 _PAUSE = 0.002
-_MOST_FILES = 1000
 _PLAIN = re.compile(r"[\w-][\w.-]*")
 
 
@@ -133,6 +132,8 @@ def write_folder(
     _check_stem(stem)
     for name in more:
         _check_stem(name)
+        if name == "safetensors":
+            raise ValueError("more contains 'safetensors', which is the name of the tensors; rename it")
     folder = Path(os.path.realpath(folder))
     check_folder(folder, stem=stem)
     _replace_state(folder, stem, tensors, facts, more, (f"{stem}.safetensors",))
@@ -391,7 +392,7 @@ def _decode_2(content: dict[str, Any]) -> _Index:
     if content.pop("checksum", None) != checksum(content, "content"):
         raise ValueError("its content does not match its checksum")
     file = record({"name": text, "sha256": text})
-    parts = {"format": instance(int), "tensors": file, "more": mapping(file, _MOST_FILES), "facts": instance(dict)}
+    parts = {"format": instance(int), "tensors": file, "more": mapping(file), "facts": instance(dict)}
     record(parts | ({"replaces": list_of(text, 1)} if "replaces" in content else {}))(content, "content")
     more = {name: _File(**named) for name, named in content["more"].items()}
     return _Index(_File(**content["tensors"]), more, content["facts"])

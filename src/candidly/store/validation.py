@@ -12,8 +12,6 @@ from typing import Any
 
 Check = Callable[[Any, str], None]
 
-_LONGEST = 10_000  # characters of a text
-
 
 def require(good: bool, what: str, found: Any) -> None:
     """Raise ValueError with the value that was found, unless `good`."""
@@ -22,12 +20,7 @@ def require(good: bool, what: str, found: Any) -> None:
 
 
 def text(value: Any, what: str) -> None:
-    """Check that a value is a string of at most 10,000 characters."""
-    require(type(value) is str and len(value) <= _LONGEST, what, value)
-
-
-def any_text(value: Any, what: str) -> None:
-    """Check that a value is a string of any length."""
+    """Check that a value is a string, of any length."""
     require(type(value) is str, what, value)
 
 
@@ -100,12 +93,11 @@ def distinct(items: Check) -> Check:
     return check
 
 
-def mapping(item: Check, most: int) -> Check:
-    """Return the check of a mapping from strings to checked values, with at most `most` entries."""
+def mapping(item: Check) -> Check:
+    """Return the check of a mapping from strings to checked values."""
 
     def check(value: Any, what: str) -> None:
         require(isinstance(value, dict), what, value)
-        require(len(value) <= most, f"the length of {what}", len(value))
         for name, one in value.items():
             text(name, f"a key of {what}")
             item(one, f"{what}[{reprlib.repr(name)}]")

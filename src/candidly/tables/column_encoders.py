@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.store.validation import any_text, count, distinct, list_of, number, one_of, record, require
+from candidly.store.validation import count, distinct, list_of, number, one_of, record, require, text
 from candidly.tables.columns import Texts
 
 KINDS = {"number": "numbers", "text": "numbers", "date": "dates", "duration": "durations"}
@@ -153,6 +153,29 @@ def fit_numbers(values: NDArray[np.float64], kind: str) -> list[Number]:
     return [Number(kind, *facts) for facts in zip(means, scales, num_missing.tolist(), strict=True)]
 
 
+def find_extremes(values: NDArray[np.float64], columns: Sequence[Number]) -> list[tuple[int, int]]:
+    """Return (column, row) of values that are so large that the others of the column become equal when standardised.
+
+    Such a column has a hundredth of its values, or one, at either end, and the others lie closer together than a
+    billionth of the distance between the ends.
+    """
+    found = []
+    for j, (one, column) in enumerate(zip(values, columns, strict=True)):
+        low, high = np.fmin.reduce(one) / 2, np.fmax.reduce(one) / 2  # halved: a difference may overflow
+        far = max(high - column.mean / 2, column.mean / 2 - low)
+        # With a hundredth of the values at either end, these are 7 standard deviations away; few columns have such.
+        if not column.scale or (len(one) >= 100 and far / column.scale < 3):
+            continue
+        present = np.flatnonzero(~np.isnan(one))
+        n, k = len(present), max(1, len(present) // 100)
+        if n < 4:
+            continue
+        inside = np.partition(one[present], [k, n - 1 - k]) / 2
+        if 0 < inside[n - 1 - k] - inside[k] < 1e-9 * (high - low):
+            found.append((j, int(present[np.abs(one[present] / 2 - inside[k]).argmax()])))
+    return found
+
+
 def standardise(values: NDArray[np.float64], columns: Sequence[Number]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return ``(values - mean) / scale``, 0 where a value is missing, and where values are missing; (columns, rows)."""
     mean = np.array([column.mean for column in columns])[:, None]
@@ -200,7 +223,7 @@ def to_json(column: Number | Category) -> dict[str, Any]:
 
 
 _MISSING = count(0, 2**63 - 1)
-_TEXTS = distinct(list_of(any_text, 0, 2**63 - 1))
+_TEXTS = distinct(list_of(text, 0, 2**63 - 1))
 _check_number = record({"kind": one_of(KINDS), "mean": number, "scale": number, "missing": _MISSING})
 _check_category = record({"kind": one_of(["category"]), "values": _TEXTS, "rest": _TEXTS, "missing": _MISSING})
 

@@ -8,13 +8,14 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from candidly import store
+from candidly.store.limits import Bounded, check_bytes
 from candidly.tables import delimited
 
 __all__ = ["SUFFIXES", "check_folder", "check_names", "check_writable", "is_text_file", "read", "write", "writing"]
@@ -22,8 +23,11 @@ __all__ = ["SUFFIXES", "check_folder", "check_names", "check_writable", "is_text
 _ARROW = (".arrow", ".feather")
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", *_ARROW)
 
-_ROWS = 1 << 15  # rows of Parquet to read at a time
-_MOST_ROWS = 1 << 31
+_ROWS = 1 << 12  # rows of Parquet to read at a time, at most
+_BUFFER = 1 << 20  # bytes of decompressed text to read at a time
+_BLOCK_BYTES = 1 << 28  # bytes of Parquet texts that are not in dictionaries to read at a time, at most
+_DICTIONARY = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}  # encodings
+_CELL = 8  # bytes of memory that a cell takes at least, as a number or text
 
 FilePath = str | os.PathLike[str]
 """A path; "-" stands for standard input or output."""
@@ -56,7 +60,7 @@ def read(source: FilePath, *, delimiter: str | None = None, texts: Collection[st
         When the file is missing or cannot be read.
     ValueError
         When it is not a table: the message says what is wrong, in which row, and how to fix it. Rows are counted from
-        0, lines of a file from 1.
+        0, lines of a file from 1. Also when it takes more memory than `candidly.store.limits.max_bytes` allows.
 
     Examples
     --------
@@ -80,8 +84,8 @@ def read(source: FilePath, *, delimiter: str | None = None, texts: Collection[st
             table = _read_arrow(found)
             table.validate(full=True)  # a damaged file may point outside of its memory
         else:
-            usual = "\t" if found.suffix.startswith(".tsv") else ","
-            table = delimited.read(delimited.Text(found.name, found.unpacked, delimiter or usual), texts)
+            chosen = delimiter or ("\t" if found.suffix.startswith(".tsv") else ",")
+            table = delimited.read(delimited.Text(found.name, lambda: found.unpacked(chosen), chosen), texts)
         delimited.check_columns(found.name, table.column_names)
     if table.num_rows == 0:
         raise ValueError(f"{found.name} has no rows; pass at least one")
@@ -248,10 +252,11 @@ def is_text_file(target: FilePath) -> bool:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a table is read from: its name in messages, its suffix, and a function that opens it."""
+    """Where a table is read from: its name in messages, its suffix, its size, and a function that opens it."""
 
     name: str
     suffix: str
+    size: int
     open: Callable[[], IO[bytes]]
 
     @classmethod
@@ -260,36 +265,105 @@ class _Source:
             data = sys.stdin.buffer.read()
             arrow = data.startswith((b"ARROW1", b"\xff\xff\xff\xff"))  # of the file and of the stream format
             suffix = ".parquet" if data.startswith(b"PAR1") else ".arrow" if arrow else ".csv"
-            return cls("standard input", suffix, lambda: io.BytesIO(data))
+            return cls("standard input", suffix, len(data), lambda: io.BytesIO(data))
         suffix = _check_suffix(source, "read", SUFFIXES)
         path = _path(source)
         if path.is_dir():
             raise ValueError(f"{source} is a folder; name a file in it")
         if not path.is_file():
             raise FileNotFoundError(f"{source} does not exist or is not a file; check the path")
-        return cls(str(source), suffix, lambda: open(path, "rb"))
+        return cls(str(source), suffix, path.stat().st_size, lambda: open(path, "rb"))
 
     @contextmanager
-    def unpacked(self) -> Iterator[Any]:
-        """Open the table, decompressed if its suffix says that it is compressed."""
+    def unpacked(self, delimiter: str) -> Iterator[Any]:
+        """Open a table of text, decompressed if its suffix says that it is compressed."""
         import pyarrow as pa
 
-        with self.open() as file, pa.input_stream(file, "gzip" if self.suffix.endswith(".gz") else None) as stream:
-            yield stream
+        with self.open() as file:
+            if not self.suffix.endswith(".gz"):
+                with pa.input_stream(file) as stream:
+                    yield stream
+                return
+            ends = (delimiter.encode(), b"\n")
+            with pa.input_stream(file, "gzip") as stream:
+
+                def cost(part: bytes) -> int:
+                    return len(part) + _CELL * sum(map(part.count, ends))
+
+                yield io.BufferedReader(Bounded(stream, self.name, self.size, cost), _BUFFER)
 
 
 def _read_parquet(source: _Source) -> Any:
     import pyarrow as pa
-    import pyarrow.parquet
+    from pyarrow.parquet import ParquetFile, read_metadata
 
-    with source.open() as file, pyarrow.parquet.ParquetFile(file, pre_buffer=False) as table:
-        claimed = table.metadata.num_rows
-        _check_size(source.name, claimed)
-        # In blocks: a damaged file may claim more rows than it holds, and memory for all of them would be allocated.
-        found = pa.Table.from_batches(table.iter_batches(_ROWS), table.schema_arrow)
-    if found.num_rows != claimed:
-        raise ValueError(f"{source.name} is damaged: it claims {claimed} rows and holds {found.num_rows}; restore it")
+    with source.open() as file:
+        claimed = read_metadata(file)
+        schema = ParquetFile(file, metadata=claimed).schema_arrow
+        rows, texts = _check_parquet(source, claimed, schema)
+        with ParquetFile(file, metadata=claimed, read_dictionary=texts, pre_buffer=False) as table:
+            # In blocks: a damaged file may claim more rows than it holds, and memory for all would be allocated.
+            found = pa.Table.from_batches(_plain(source, table.iter_batches(rows), schema), schema)
+    if found.num_rows != claimed.num_rows:
+        raise ValueError(
+            f"{source.name} is damaged: it claims {claimed.num_rows} rows and holds {found.num_rows}; restore it"
+        )
     return found
+
+
+def _check_parquet(source: _Source, claimed: Any, schema: Any) -> tuple[int, list[str]]:
+    """Check the sizes in the metadata of a Parquet file.
+
+    Return how many rows to read at a time, and the paths of the columns to read as dictionaries. A text that the file
+    holds once may stand in every row, but as dictionaries texts take no more memory than in the file. pyarrow cannot
+    read all encodings and types so; then few rows are read at a time.
+    """
+    views = tuple(f"{field.name}." for field in schema if "view" in str(field.type))
+    needed = _CELL * claimed.num_rows * max(claimed.num_columns, 1)
+    longest = 1  # bytes of a text that is not read as a dictionary
+    texts = []
+    for j in range(claimed.num_columns):
+        leaf = claimed.schema.column(j)
+        chunks = [claimed.row_group(i).column(j) for i in range(claimed.num_row_groups)]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        values = sum(chunk.num_values for chunk in chunks)
+        needed += size + max(max(_CELL, leaf.length or 0) * values - _CELL * claimed.num_rows, 0)  # lists, wide values
+        if leaf.physical_type == "BYTE_ARRAY":
+            known = all(_DICTIONARY.issuperset(chunk.encodings) for chunk in chunks)
+            if known and not f"{leaf.path}.".startswith(views):
+                texts.append(leaf.path)
+            else:
+                longest = max(longest, size)
+    check_bytes(source.name, needed, source.size)
+    return min(max(_BLOCK_BYTES // longest, 1), _ROWS), texts
+
+
+def _plain(source: _Source, batches: Iterable[Any], schema: Any) -> Iterator[Any]:
+    """Yield batches with texts instead of dictionaries, as long as they do not take more memory than is allowed."""
+    import pyarrow as pa
+
+    taken = 0
+    for batch in batches:
+        taken += sum(map(_decoded_bytes, batch.columns))
+        check_bytes(source.name, taken, source.size)
+        yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+
+
+def _decoded_bytes(values: Any) -> int:
+    """Return how much memory an array takes with every value written out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if isinstance(values, pa.ChunkedArray):
+        return sum(map(_decoded_bytes, values.chunks))
+    if pa.types.is_dictionary(kind) and (pa.types.is_string(kind.value_type) or pa.types.is_binary(kind.value_type)):
+        return _CELL * len(values) + (pc.sum(pc.binary_length(values.dictionary).take(values.indices)).as_py() or 0)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _CELL * len(values) + _decoded_bytes(values.flatten())
+    if pa.types.is_struct(kind):
+        return sum(map(_decoded_bytes, values.flatten()))
+    return max(_CELL * len(values), values.nbytes)
 
 
 def _read_arrow(source: _Source) -> Any:
@@ -300,7 +374,7 @@ def _read_arrow(source: _Source) -> Any:
         file.seek(0)
         with (pa.ipc.open_file if start == b"ARROW1" else pa.ipc.open_stream)(file) as reader:
             table = reader.read_all()
-    _check_size(source.name, table.num_rows)
+    check_bytes(source.name, sum(map(_decoded_bytes, table.columns)), source.size)
     return table
 
 
@@ -352,11 +426,6 @@ def _check_suffix(place: FilePath, what: str, suffixes: Sequence[str]) -> str:
     if suffix not in suffixes:
         raise ValueError(f"{place} cannot be {what}: its name must end in {', '.join(suffixes)}")
     return suffix
-
-
-def _check_size(name: str, rows: int) -> None:
-    if rows > _MOST_ROWS:
-        raise ValueError(f"{name} claims {rows} rows; the limit is {_MOST_ROWS}, pass a part of it or restore it")
 
 
 def _is_stream(place: FilePath) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from candidly.messages import did_you_mean, listed_names, option, warn
-from candidly.store.validation import any_text, list_of, optional, record, require
+from candidly.store.validation import list_of, optional, record, require, text
 
 _MOST_COLUMNS = 1_000_000
 _INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # how pandas calls an index without a name
@@ -76,8 +76,8 @@ class Schema:
     @classmethod
     def from_json(cls, facts: Any) -> "Schema":
         """Read what `to_json` returned. Raise ValueError if it is damaged."""
-        columns = dict.fromkeys(("candidates", "id", "labels", "delimiter"), optional(any_text))
-        record({**columns, "drop": list_of(any_text, 0, _MOST_COLUMNS), "separator": any_text})(facts, "the schema")
+        columns = dict.fromkeys(("candidates", "id", "labels", "delimiter"), optional(text))
+        record({**columns, "drop": list_of(text, 0, _MOST_COLUMNS), "separator": text})(facts, "the schema")
         require(facts["separator"] != "", "the schema's separator", facts["separator"])
         return cls(**facts)
 

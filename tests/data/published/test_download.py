@@ -110,7 +110,7 @@ def test_shows_progress(server, places, monkeypatch, capsys):
     [
         ({"digest": made.sha256(b"other")}, "is not the published file.*sha256"),
         ({"digest": made.git_blob(b"other")}, "is not the published file.*git-blob:.* instead of git-blob:"),
-        ({"size": 7}, "is not the published file.* bytes instead of 7"),
+        ({"size": 7}, "is not the published file.*more than 7 bytes"),
     ],
 )
 def test_rejects_another_content(server, places, monkeypatch, known, message):
@@ -300,8 +300,13 @@ def test_removes_what_was_left_long_ago(server, places, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::candidly.data.LicenceNotice")
-def test_stops_when_too_much_comes(server, places, monkeypatch):
+@pytest.mark.parametrize("known", [True, False])
+def test_stops_when_too_much_comes(server, places, monkeypatch, known):
     serve_lost(server, monkeypatch)
+    if not known:
+        entry = REGISTRY["lost"]
+        made.change(monkeypatch, "lost", downloads=tuple(replace(one, size=None) for one in entry.downloads))
+        monkeypatch.setenv("CANDIDLY_MAX_BYTES", "50000")
     (server[0] / "lost.mat").write_bytes(bytes(10**7))
     received, write = [], download._Limited.write
     monkeypatch.setattr(

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from candidly.data.published.catalogue import Download, Entry
 from candidly.data.published.checksums import difference
+from candidly.store.limits import max_bytes
 
 _STALE = 24 * 60 * 60  # seconds after which a temporary folder is considered abandoned
 
@@ -89,7 +90,7 @@ def _fetch(download: Download, folder: Path, target: Path) -> Path:
                 known_hash=known,
                 fname=download.name,
                 path=folder,
-                downloader=_receive(download.size),
+                downloader=_receive(download),
             )
         )
     except requests.RequestException as error:
@@ -103,29 +104,31 @@ def _fetch(download: Download, folder: Path, target: Path) -> Path:
     return path
 
 
-def _receive(size: int | None) -> Callable[[str, str, Any], None]:
-    """Return a downloader for pooch that stops when a file is larger than expected."""
+def _receive(download: Download) -> Callable[[str, str, Any], None]:
+    """Return a downloader for pooch that stops when a file is larger than published, or than any file may be."""
     import pooch
+
+    most = max_bytes(0) if download.size is None else download.size
 
     def receive(url: str, path: str, caller: Any) -> None:
         with open(path, "wb") as file:
-            pooch.HTTPDownloader(progressbar=True)(url, _Limited(file, size), caller)
+            pooch.HTTPDownloader(progressbar=True)(url, _Limited(file, most), caller)
 
     return receive
 
 
 class _Limited:
-    """A file that accepts at most `size` bytes."""
+    """A file that accepts at most `most` bytes."""
 
-    def __init__(self, file: IO[bytes], size: int | None) -> None:
+    def __init__(self, file: IO[bytes], most: int) -> None:
         self._file = file
-        self._size = size
+        self._most = most
         self.flush = file.flush
 
     def write(self, content: bytes) -> None:
+        if self._file.tell() + len(content) > self._most:
+            raise ValueError(f"it has more than {self._most} bytes")
         self._file.write(content)
-        if self._size is not None and self._file.tell() > self._size:
-            raise ValueError(f"it has more than {self._size} bytes instead of {self._size}")
 
 
 def _extract(archive: Path, entry: Entry, download: Download) -> None:

@@ -92,7 +92,7 @@ _ENTRIES = (
         "msrc-v2",
         (1758, 48),
         23,
-        None,
+        381_088,
         "sha256:948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393",
         "L. Liu, T. Dietterich, A Conditional Multinomial Mixture Model for Superset Label Learning, NIPS 2012",
     ),

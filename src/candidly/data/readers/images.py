@@ -11,6 +11,7 @@ from candidly.data.published.catalogue import Entry, File
 from candidly.data.published.checksums import check, check_download
 from candidly.data.readers import mat, npz
 from candidly.data.readers.compressed import MAX_EXPANSION, gunzip
+from candidly.store.limits import check_bytes
 
 Bytes = NDArray[np.uint8]
 
@@ -150,11 +151,12 @@ def read_idx_content(path: Path, ndim: int) -> bytes:
         head = gunzip(path, 4 + 4 * ndim) if compressed else stream.read(4 + 4 * ndim)
     shape = _idx_shape(head, path, ndim)
     size = 4 + 4 * ndim + math.prod(shape)
-    if compressed:
-        possible = size <= MAX_EXPANSION * on_disk
-        content = gunzip(path, size + 1) if possible else b""
-    else:
-        content = path.read_bytes() if size == on_disk else b""
+    content = b""
+    if compressed and size <= MAX_EXPANSION * on_disk:
+        check_bytes(str(path), size, on_disk)
+        content = gunzip(path, size + 1)
+    elif not compressed and size == on_disk:
+        content = path.read_bytes()
     if len(content) != size:
         raise ValueError(
             f"{path} should hold {size} bytes, because its header says {shape}, but its {on_disk} bytes "

@@ -20,8 +20,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.io.matlab import MatReadError, matfile_version
 
-from candidly.data.readers.compressed import MAX_EXPANSION
 from candidly.data.readers.mat5 import Variable, check_level4, variables
+from candidly.store.limits import check_bytes
 
 _CLASSES_FIRST = ("data", "partial_target", "target")
 _ROWS_FIRST = ("features", "p_labels", "logitlabels")
@@ -44,7 +44,8 @@ def read(path: str | os.PathLike[str]) -> tuple[NDArray[np.float64], NDArray[np.
     Raises
     ------
     ValueError
-        When the file is not a readable `.mat` file, lacks a field, or its fields disagree.
+        When the file is not a readable `.mat` file, lacks a field, its fields disagree, or they take more memory than
+        `candidly.store.limits.max_bytes` allows.
 
     Examples
     --------
@@ -66,17 +67,13 @@ def parse(
     found = _variables(content, path)
     classes_first = bool(found.keys() & set(_CLASSES_FIRST)) or not found.keys() & set(_ROWS_FIRST)
     names = _CLASSES_FIRST if classes_first else _ROWS_FIRST
-    raw = _fields(content, path, names, found)
+    _check_fields(content, path, names, found)
+    _check_shapes(path, {name: found[name].shape for name in names}, classes_first)
+    raw = _load(content, path, names)
     X, candidates, truth = (_dense(raw[name], name, path) for name in names)
-    wanted = "(C, n)" if classes_first else "(n, C)"
     if classes_first:
         candidates = candidates.T
         truth = truth.T
-    if not (candidates.shape == truth.shape and candidates.shape[0] == X.shape[0]):
-        raise ValueError(
-            f"{path}: shapes disagree: {names[0]} {found[names[0]].shape} should be (n, d), "
-            f"{names[1]} {found[names[1]].shape} and {names[2]} {found[names[2]].shape} both {wanted}"
-        )
     S = _marks(candidates, names[1], path)
     is_true = _marks(truth, names[2], path)
     labels = is_true.sum(axis=1)
@@ -94,28 +91,45 @@ def fields(content: bytes, path: str | os.PathLike[str], names: Collection[str])
     Raises
     ------
     ValueError
-        When the content is damaged, lacks a field, or claims larger fields than it can hold.
+        When the content is damaged, lacks a field, or its fields take more memory than `max_bytes` allows.
     """
-    return _fields(content, path, names, _variables(content, path))
+    _check_fields(content, path, names, _variables(content, path))
+    return _load(content, path, names)
 
 
-def _fields(
+def _check_fields(
     content: bytes, path: str | os.PathLike[str], names: Collection[str], found: dict[str, Variable]
-) -> dict[str, Any]:
+) -> None:
     missing = [name for name in names if name not in found]
     if missing:
         present = ", ".join(sorted(found)) or "nothing"
         raise ValueError(f"{path} has no field {', '.join(missing)}; it holds {present}")
+    needed = 0
     for name in names:
-        shape, is_numeric = found[name]
+        shape, is_numeric, stored = found[name]
         if not is_numeric:
             raise ValueError(f"{path}: {name} should be a real matrix, but holds no numbers; save it as one")
-        # Each entry takes at least a byte. A sparse matrix may take fewer, but it becomes dense here.
-        if math.prod(shape) > MAX_EXPANSION * len(content):
-            raise ValueError(
-                f"{path}: {name} claims the shape {shape}, too large for a file of {len(content)} bytes; "
-                "get it again, or save it without the rows and columns that are empty"
-            )
+        # All matrices become dense here. An axis costs memory even if another one is empty.
+        needed += stored + 8 * math.prod(max(length, 1) for length in shape)
+        check_bytes(f"{path}: {name} of shape {shape}", needed, len(content))
+
+
+def _check_shapes(path: str | os.PathLike[str], shapes: dict[str, tuple[int, ...]], classes_first: bool) -> None:
+    """Check the shapes of features, candidates and true labels before the matrices are read."""
+    features, candidates, truth = shapes.values()
+    two_axes = len(features) == len(candidates) == 2
+    rows = candidates[1 if classes_first else 0] if two_axes else 0
+    if not two_axes or candidates != truth or rows != features[0] or 0 in (*features, *candidates):
+        wanted = "(C, n)" if classes_first else "(n, C)"
+        empty = "; no axis may be empty" if two_axes and 0 in (*features, *candidates) else ""
+        first, second, third = shapes
+        raise ValueError(
+            f"{path}: shapes disagree: {first} {features} should be (n, d), {second} {candidates} and "
+            f"{third} {truth} both {wanted}{empty}"
+        )
+
+
+def _load(content: bytes, path: str | os.PathLike[str], names: Collection[str]) -> dict[str, Any]:
     with _refusal(path):
         return scipy.io.loadmat(io.BytesIO(content), variable_names=list(names))
 
@@ -127,7 +141,7 @@ def _variables(content: bytes, path: str | os.PathLike[str]) -> dict[str, Variab
         if level == 0:  # scipy's number for level 4
             check_level4(content)
             listed = scipy.io.whosmat(io.BytesIO(content))
-            return {name: Variable(shape, kind in ("double", "sparse")) for name, shape, kind in listed}
+            return {name: Variable(shape, kind in ("double", "sparse"), 0) for name, shape, kind in listed}
         if level == 1:  # scipy's number for level 5
             return variables(content)
     raise ValueError(f"{path} is in MATLAB's HDF5 format 7.3; save it with `save -v7` instead")

@@ -24,10 +24,11 @@ _SIZES = (8, 4, 4, 2, 2, 1)  # bytes of the data types of level 4
 
 
 class Variable(NamedTuple):
-    """The shape of a variable, and whether it is a matrix of numbers, dense or sparse."""
+    """The shape of a variable, whether it is a matrix of numbers, dense or sparse, and the bytes of its numbers."""
 
     shape: tuple[int, ...]
     is_numeric: bool
+    stored: int
 
 
 def variables(content: bytes) -> dict[str, Variable]:
@@ -134,19 +135,20 @@ class _Matrix:
         kind = flags & 0xFF
         is_complex = bool(flags & 0x800)
         if kind == _OPAQUE:
-            return None, Variable((), False)
+            return None, Variable((), False, 0)
         lengths = self._element((5, 6))
         shape = struct.unpack(f"{self._order}{len(lengths) // 4}i", lengths[: len(lengths) // 4 * 4])
         name = self._element((1, 16)).decode("latin1")
         if not 1 <= len(shape) <= 32 or min(shape) < 0:
             raise ValueError(f"{name} has the shape {shape}")
         is_numeric = kind in _NUMERIC or kind == _SPARSE
+        before = self._left
         if is_numeric:
             for _ in range(2 if kind == _SPARSE else 0):
                 self._element((_INT32,), keep=False)  # indices
             for _ in range(1 + is_complex):
                 self._element(_NUMBERS, keep=False)
-        return name, Variable(shape, is_numeric)
+        return name, Variable(shape, is_numeric, before - self._left)
 
     def _element(self, kinds: Collection[int], keep: bool = True) -> bytes:
         """Skip an element. Return its content if `keep` is set."""

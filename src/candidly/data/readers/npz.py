@@ -15,6 +15,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from candidly.data.readers.compressed import MAX_EXPANSION
+from candidly.store.limits import check_bytes
 
 
 def read(
@@ -32,7 +33,8 @@ def read(
     Raises
     ------
     ValueError
-        When the file is damaged, lacks an array, holds Python objects, or claims more than it can hold.
+        When the file is damaged, lacks an array, holds Python objects, claims more than it can hold, or its arrays take
+        more memory than `candidly.store.limits.max_bytes` allows.
 
     Examples
     --------
@@ -53,6 +55,10 @@ def read(
                     f"{path} has no array {', '.join(missing)}; it holds {', '.join(sorted(present)) or 'nothing'}"
                 )
             wanted = [name for name in (*required, *optional) if name in present]
+            for name in wanted:
+                _check_member(present[name], f"{path}: {name}")
+            needed = sum(present[name].file_size for name in wanted)
+            check_bytes(f"{path}: {', '.join(wanted)}", needed, os.path.getsize(path))
             return {name: _read_member(archive, present[name], f"{path}: {name}") for name in wanted}
     except (FileNotFoundError, PermissionError):
         raise
@@ -60,13 +66,16 @@ def read(
         raise ValueError(f"{path} is not a readable .npz file ({error}); save it again with numpy.savez") from error
 
 
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> NDArray[Any]:
+def _check_member(info: zipfile.ZipInfo, place: str) -> None:
     if info.flag_bits & 1:
         raise ValueError(f"{place} is encrypted; save it with numpy.savez")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{place} is compressed in a way that numpy does not use; save it with numpy.savez_compressed")
     if info.file_size > MAX_EXPANSION * info.compress_size:
         raise ValueError(f"{place} claims {info.file_size} bytes in {info.compress_size}, which is impossible; drop it")
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> NDArray[Any]:
     with archive.open(info) as stream:
         shape, dtype = _read_header(stream, place)
         size = stream.tell() + math.prod(shape) * dtype.itemsize

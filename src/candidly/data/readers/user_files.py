@@ -13,13 +13,16 @@ from candidly.candidates.labels import class_names
 from candidly.data.dataset import Dataset
 from candidly.data.readers import mat, npz
 from candidly.messages import warn
+from candidly.store.limits import check_bytes
 from candidly.tables.files import suffix_of
+
+_NAME = 128  # bytes of memory of a class name
 
 
 def read_mat(path: str | os.PathLike[str]) -> Dataset:
     """Read a `.mat` file in one of the layouts of `candidly.data.readers.mat`; class names are numbers."""
     X, S, y = mat.read(path)
-    return checked(path, X, S, y, tuple(str(j) for j in range(S.shape[1])))
+    return checked(path, X, S, y, _numbered(path, S.shape[1]))
 
 
 def read_npz(path: str | os.PathLike[str]) -> Dataset:
@@ -42,7 +45,9 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
         raise ValueError(f"{path}: S is {S.shape} of type {S.dtype}; save a matrix (rows, classes) of booleans")
     if y is not None and (y.dtype.kind not in "iu" or y.ndim != 1):
         raise ValueError(f"{path}: y is {y.shape} of type {y.dtype}; save one class number per row")
-    names = arrays.get("classes", np.arange(S.shape[1]))
+    if "classes" not in arrays:
+        return checked(path, X, S.astype(bool), y, _numbered(path, S.shape[1]))
+    names = arrays["classes"]
     if names.dtype.kind not in "Uiu" or names.ndim != 1:
         raise ValueError(f"{path}: classes is {names.shape} of type {names.dtype}; save one name per column of S")
     _check_names(path, len(names), S.shape[1])
@@ -64,8 +69,15 @@ def _features(X: NDArray[Any], path: str | os.PathLike[str]) -> NDArray[Any]:
         return X
     if X.dtype in (np.float32, np.float64):
         return X
+    check_bytes(f"{path}: X", 8 * X.size, os.path.getsize(path))
     with np.errstate(all="ignore"):  # numbers that are too large become infinite, which `checked` refuses
         return X.astype(np.float64)
+
+
+def _numbered(path: str | os.PathLike[str], num_classes: int) -> tuple[str, ...]:
+    """Return numbers as class names. The matrix with the candidates may have columns but no rows to show for them."""
+    check_bytes(f"{path}: {num_classes} class names", _NAME * num_classes, os.path.getsize(path))
+    return tuple(str(j) for j in range(num_classes))
 
 
 def dataset_name(path: str | os.PathLike[str]) -> str:

@@ -1,5 +1,6 @@
 """Building a stacked network by name, or from a custom factory."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,9 @@ from candidly.engine.nets.resnet import Resnet9
 Factory = Callable[[], nn.Module]
 
 _defaults = threading.RLock()  # while torch's default generator and default dtype are changed: they are process-wide
+
+if hasattr(os, "register_at_fork"):  # a process that is forked while another thread holds the lock must not wait for it
+    os.register_at_fork(before=_defaults.acquire, after_in_parent=_defaults.release, after_in_child=_defaults.release)
 
 
 def factory_name(factory: Factory) -> str:
