@@ -39,12 +39,12 @@ def test_a_pile_of_accents_is_cut():
 def test_cells_are_neutralised_alike_in_python_and_arrow(start):
     follow = [chr(code) for code in range(0x3001) if unicodedata.category(chr(code)) != "Cs"]
     cells = [f"{start}{letter}{end}" for letter in follow for end in ("", "=a", "1")]
-    assert delimited.neutralise(pa.array(cells)).to_pylist() == [neutralise(cell) for cell in cells]
+    assert delimited.neutralise_column(pa.array(cells)).to_pylist() == [neutralise(cell) for cell in cells]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("=+-@'\t\n 15.e")))
 def test_any_cell_is_neutralised_alike_in_python_and_arrow(cell):
-    assert delimited.neutralise(pa.array([cell])).to_pylist() == [neutralise(cell)]
+    assert delimited.neutralise_column(pa.array([cell])).to_pylist() == [neutralise(cell)]
 
 
 def test_all_separators_count_as_blanks_before_a_formula():

@@ -1,9 +1,11 @@
 """Good inputs that cases start from, and comparisons of results. Everything is made once per process."""
 
 import functools
+import hashlib
 import json
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,15 @@ from candidly import PartialLabelClassifier
 
 CLASSES = ("cat", "dog", "emu")
 ROWS = 120
-SMALL: Mapping[str, Any] = {"folds": 2, "max_epochs": 2, "random_state": 0, "device": "cpu"}
-TINY = ("--epochs", "1", "--folds", "2", "--device", "cpu")
+SMALL: Mapping[str, Any] = {"folds": 2, "max_epochs": 4, "random_state": 0, "device": "cpu"}
+TINY = ("--epochs", "4", "--folds", "2", "--device", "cpu")
 
 
 @functools.cache
 def features() -> np.ndarray:
     """Return X, shape (120, 3). Values are multiples of 1/64, so that float32 and text hold them exactly."""
     X = np.random.default_rng(0).normal(size=(ROWS, 3))
-    X[np.arange(ROWS), np.arange(ROWS) % 3] += 2
+    X[np.arange(ROWS), np.arange(ROWS) % 3] += 4
     X = np.round(X * 64) / 64
     X.setflags(write=False)
     return X
@@ -225,23 +227,28 @@ def new_rows(**changes: Any) -> str:
     return csv(columns(**({"tags": None, "truth": None} | changes)))
 
 
+class Stopping(candidly.Proden):
+    """A method that stops its training after four epochs while `armed` is set."""
+
+    armed = False
+    stop = threading.Event()
+
+    def epoch_end(self, epoch: int, sweep: Any) -> None:
+        """Stop the training."""
+        if epoch == 3 and Stopping.armed:
+            Stopping.stop.set()
+
+
 @functools.cache
 def _checkpoint() -> Path:
     folder = _shared() / "checkpoint"
-    import threading
-
-    stop = threading.Event()
-
-    class Stopping(candidly.Proden):
-        def epoch_end(self, epoch: int, sweep: Any) -> None:
-            if epoch == 3:
-                stop.set()
-
+    Stopping.armed = True
     try:
-        train(method=Stopping(), recipe=recipe(epochs=8), checkpoint=folder, every=1, stop=stop)
-    except BaseException:
-        if not folder.exists():
-            raise
+        train(method=Stopping(), recipe=recipe(epochs=8), checkpoint=folder, every=1, stop=Stopping.stop)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        Stopping.armed = False
     return folder
 
 
@@ -276,15 +283,23 @@ def npz(name: str = "toy.npz", **changes: Any) -> str:
     return name
 
 
-def edit_json(path: Path | str, *keys: Any, to: Any = None, text: str | None = None) -> None:
-    """Change a value in a JSON file; with `text`, the value is written as this text, which need not be JSON."""
+def edit_json(path: Path | str, *keys: Any, to: Any = None, text: str | None = None, honest: bool = False) -> None:
+    """Change a value in the index of a saved state.
+
+    With `text`, the value is written as this text, which need not be JSON. An honest change corrects the checksum, as
+    somebody does who wants the change to be accepted.
+    """
     facts = json.loads(Path(path).read_text())
     inner = facts
     for key in keys[:-1]:
         inner = inner[key]
-    inner[keys[-1]] = "\0mark\0" if text is not None else to
+    inner[keys[-1]] = json.loads(text) if text is not None and honest else "\0mark\0" if text is not None else to
+    if honest:
+        del facts["checksum"]
+        canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+        facts = {"checksum": hashlib.sha256(canonical.encode()).hexdigest()} | facts
     written = json.dumps(facts)
-    if text is not None:
+    if text is not None and not honest:
         written = written.replace(json.dumps("\0mark\0"), text)
     Path(path).write_text(written)
 

@@ -8,15 +8,21 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-# Spreadsheets run text that starts like this, possibly after blanks, as a formula. Plain numbers are exempt. Both
-# patterns mean the same to Python and to Arrow, so blanks are listed: "\s" differs between the two.
-_BLANKS = "\t\n\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-FORMULA_START = rf"(?:[{_BLANKS}]*[=+\-@]|\t)"
+# Spreadsheets run a cell as a formula if it starts with one of these signs, also full-width and small ones, possibly
+# after blanks or characters without width. A program that splits columns elsewhere starts cells at other delimiters.
+# Patterns without a leading underscore mean the same to Python and to Arrow: blanks are listed, because "\s" differs
+# between the two.
+_SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b"
+_BLANKS = "\f\r \u00a0\u00ad\u1680\u2000-\u200f\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
+_DELIMITERS = "\t\n;,"
+FORMULA = rf"(?:^|[{_DELIMITERS}])'*[{_BLANKS}]*[{_SIGNS}]|^'*[\t\n]"
+NEUTRALISED = rf"(?:^|[{_DELIMITERS}])'+[{_BLANKS}]*[{_SIGNS}]|^'+[\t\n]"
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # Control characters that a cell of a CSV file must not hold: all but newline and tab.
 CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
-_FORMULA = re.compile(f"'*{FORMULA_START}")
+_PARTS = re.compile(f"([{_DELIMITERS}])")
+_PART_FORMULA = re.compile(f"'*[{_BLANKS}]*[{_SIGNS}]")
 _NUMBER = re.compile(NUMBER)
 _CONTROL = re.compile(CONTROL)
 
@@ -41,17 +47,37 @@ def neutralise(text: str) -> str:
     r"""Make text safe in a cell of a CSV file: no control characters, and nothing that a spreadsheet runs as a formula.
 
     Control characters other than newlines and tabs are escaped. Text that looks like a formula gets an apostrophe in
-    front, and so does text that starts with apostrophes before a formula: taking one apostrophe away restores both.
+    front, and so does text that starts with apostrophes before a formula: `restore` takes one away from both.
+    The same is done behind every delimiter in the text, because programs differ in the delimiter that they expect.
     `candidly.tables.delimited` applies the same rule to Arrow columns.
 
     Examples
     --------
-    >>> neutralise("=1+1"), neutralise("-5"), neutralise("'=1"), neutralise("a\x07")
-    ("'=1+1", '-5', "''=1", 'a\\x07')
+    >>> neutralise("=1+1"), neutralise("-5"), neutralise("'=1"), neutralise("a\x07"), neutralise("a;=1")
+    ("'=1+1", '-5', "''=1", 'a\\x07', "a;'=1")
     """
-    text = escape_control(text)
-    risky = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
-    return f"'{text}" if risky else text
+    parts = _PARTS.split(escape_control(text))
+    return "".join(f"'{part}" if _is_risky(parts, i) else part for i, part in enumerate(parts))
+
+
+def restore(text: str) -> str:
+    """Take away the apostrophes that `neutralise` put in front of formulas.
+
+    Examples
+    --------
+    >>> restore("'=1+1"), restore("''=1"), restore("a;'=1"), restore("'a")
+    ('=1+1', "'=1", 'a;=1', "'a")
+    """
+    parts = _PARTS.split(text)
+    return "".join(part[1:] if part[:1] == "'" and _is_risky(parts, i) else part for i, part in enumerate(parts))
+
+
+def _is_risky(parts: list[str], i: int) -> bool:
+    """Return whether part i of a text that was split at delimiters could be run; the first may start with a blank."""
+    part = parts[i]
+    if i == 0 and parts[1:2] in (["\t"], ["\n"]) and not part.strip("'"):
+        return True
+    return bool(_PART_FORMULA.match(part)) and not _NUMBER.fullmatch(part)
 
 
 def escape_control(text: str) -> str:

@@ -339,3 +339,92 @@ def test_sets_need_no_torch_until_they_are_saved():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (["a", "b", "a|b"], r"the class name 'a\|b' looks like several names; split it with separator='\|', or list"),
+        (["a;b", "b;c", "a;c"], "split it with separator=';'"),
+        ([["a|b"], ["b"], ["a"]], "looks like several names"),
+        (["['a', 'b']", "['a']"], "looks like a list in a text; pass lists of names"),
+        ([True, 1, 2], "class names are of types bool, int; convert them to one type"),
+        ([True, "True"], "class names are of types bool, str"),
+        (np.ma.array([1, 2], mask=[0, 1]), "row 1 holds a missing name"),
+        (np.ma.array([[True, True], [True, False]], mask=[[0, 0], [0, 1]]), "row 1 holds a missing name"),
+        (["a", np.ma.masked], "row 1 holds a missing name"),
+        ({"a", "b"}, "y is a set; pass a matrix or one entry per row"),
+        (np.zeros(2, "V4"), r"y has dtype \|V4; pass class names"),
+        (np.array([1j, 2]), "y has dtype complex128"),
+        ([1j, 2], "row 0 holds 1j, which is not a class name"),
+        ([iter("ab"), "a"], "which is not a class name"),
+    ],
+)
+def test_names_that_were_misread_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        encode(y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (["cat", "Cat", "dog"], "differ only by case, blanks or quotes: 'Cat' and 'cat'; write them alike"),
+        (["cat", "cat ", "dog"], "'cat' and 'cat '"),
+        (["caf\u00e9", "cafe\u0301"], "differ only by case"),
+        (["a", "b", "a, b"], "the class name 'a, b' looks like several names; split it with separator=','"),
+        (["nan", "cat"], "the class name 'nan' is what programs write for a missing value"),
+    ],
+)
+def test_names_that_may_be_misread_warn(y, message):
+    with pytest.warns(UserWarning, match=message):
+        assert len(encode(y)) == len(y)
+    assert encode(y, classes=sorted(set(y))).classes == tuple(sorted(set(y)))  # listed names are not questioned
+
+
+@pytest.mark.parametrize(
+    "y", [["left|right", "up"], ["Paris, France", "Lyon, France"], ["n/a", "yes"], ["[0, 1)", "x"]]
+)
+def test_names_with_separators_are_fine(y):
+    assert encode(y).classes == tuple(sorted(y))
+
+
+@pytest.mark.parametrize("classes", [{"a", "b"}, frozenset("ab"), 2])
+def test_classes_need_an_order(classes):
+    with pytest.raises(ValueError, match="which has no order; pass a list of names"):
+        encode(["a", "b"], classes=classes)
+
+
+@pytest.mark.parametrize("separator", [5, b"|", ["|"]])
+def test_the_separator_is_text(separator):
+    with pytest.raises(ValueError, match=r"separator is .*; pass the text between the names"):
+        encode(["a", "b"], separator=separator)
+
+
+def test_dates_in_nanoseconds_do_not_become_numbers():
+    dates = np.array(["2020-01-01", "2020-01-02"], "M8[ns]")
+    assert encode(dates).classes == tuple(dates)
+
+
+def test_arrow_arrays_and_big_integers_of_polars_are_rows():
+    pa = pytest.importorskip("pyarrow")
+    assert encode([pa.array(["a", "b"]), pa.array(["b"])]).decode() == [("a", "b"), ("b",)]
+    polars = pytest.importorskip("polars")
+    assert encode(polars.Series([1, 2], dtype=polars.Int128)).classes == (1, 2)
+
+
+def test_rows_are_selected_as_in_an_array():
+    S = Candidates(MATRIX, ("a", "b", "c"), index=["x", "y", "z"])
+    assert S.shape == (3, 3)
+    assert list(S) == S.decode() == NAMES
+    for rows in ([2, 0], np.array([2, 0]), (np.array([2, 0]), ...)):
+        assert S[rows].decode() == [NAMES[2], NAMES[0]]
+        assert S[rows].index == ["z", "x"]
+    assert S[1:].decode() == NAMES[1:]
+    assert S[np.array([True, False, True])].decode() == [NAMES[0], NAMES[2]]
+    assert S[1:] == Candidates(MATRIX[1:], ("a", "b", "c"))  # the index does not count
+    np.testing.assert_array_equal(np.asarray(S), MATRIX)
+    assert np.array(S, dtype=float).dtype == float
+    with pytest.raises(ValueError, match="pass a list of row numbers"):
+        S[0]
+    with pytest.raises(ValueError, match="index has 1 names for 3 rows"):
+        Candidates(MATRIX, ("a", "b", "c"), index=["x"])

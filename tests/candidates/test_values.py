@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from candidly.candidates.values import as_integers, as_text, integer_text, is_missing, plain
+from candidly.candidates.values import as_integers, as_text, integer_text, is_missing, plain, unmasked
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,14 @@ def test_plain_values():
     assert type(plain(np.array(7.5))) is float
     assert plain("a") == "a"
     assert plain([1]) == [1]
+
+
+def test_masked_values():
+    assert plain(np.ma.masked) is None
+    assert is_missing(np.ma.masked)
+    assert unmasked(np.ma.array([1, 2], mask=[1, 0])).tolist() == [None, 2]
+    assert unmasked(np.ma.array([1, 2])).dtype == int
+    assert np.isnat(unmasked(np.ma.array(np.array([1, 2], "M8[ns]"), mask=[1, 0]))).tolist() == [True, False]
+    date = np.datetime64(1, "ns")
+    assert plain(date) == date
+    assert type(plain(date)) is np.datetime64

@@ -182,7 +182,8 @@ def test_classes_fix_names_and_order():
 def test_hostile_names_are_kept_as_they_are(make):
     names = ["a|b", " a", "a ", "A", "nan", "None", "<NA>", "1", "01", "a\nb", "[x]", "é", "e\u0301", "🦉", "'", "\x00"]
     table = {"task": list(range(len(names))), "worker": names[::-1], "label": names}
-    votes = from_annotations(make(table))
+    with pytest.warns(UserWarning, match="differ only by case|for a missing value"):
+        votes = from_annotations(make(table))
     assert [row[0] for row in votes.candidates.decode()] == names
     assert votes.candidates.classes == tuple(sorted(names))
     assert votes.workers == tuple(names[::-1])
@@ -481,3 +482,41 @@ def test_candidates_has_it_too():
     assert candidates.from_annotations is from_annotations
     with pytest.raises(AttributeError, match="no attribute 'from_votes'"):
         _ = candidates.from_votes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": [1, "1", 2]}, "column 'task' has 1 and '1'; convert it to one type"),
+        ({"worker": [1, "1", 2]}, "column 'worker' has 1 and '1'"),
+        ({"label": ["x|y", "x", "y"]}, r"the class name 'x\|y' looks like several names; pass several votes"),
+        ({"label": [True, 1, 2]}, "class names are of types bool, int"),
+    ],
+)
+def test_values_of_two_types_and_joined_labels(change, message):
+    table = {"task": [1, 1, 2], "worker": ["v", "w", "v"], "label": ["x", "y", "x"]} | change
+    with pytest.raises(ValueError, match=message):
+        from_annotations(table)
+
+
+def test_far_dates_as_tasks():
+    pa = pytest.importorskip("pyarrow")
+    table = {"worker": ["v", "w"], "label": ["x", "y"]}
+    for task in (pa.array([2**60] * 2, pa.timestamp("s")), pa.array([2**31 - 1] * 2, pa.date32())):
+        with pytest.raises(
+            ValueError, match="column 'task' has dates outside of the years 1 to 9999; pass them as text"
+        ):
+            from_annotations(pa.table(table | {"task": task}))
+    tasks = np.array(["2020-01-01", "2020-01-02"], "M8[ns]")
+    assert from_annotations(table | {"task": tasks}).tasks == tuple(tasks)
+
+
+def test_candidates_know_their_tasks():
+    votes = from_annotations(TABLE)
+    assert tuple(votes.candidates.index) == votes.tasks
+
+
+@pytest.mark.parametrize("options", [{"min_votes": True}, {"min_share": "a"}, {"min_share": None}, {"task": ["task"]}])
+def test_arguments_of_other_types(options):
+    with pytest.raises(ValueError, match=r"min_votes is True|min_share is ('a'|None)|no column \['task'\]"):
+        from_annotations(TABLE, **options)

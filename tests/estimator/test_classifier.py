@@ -2,6 +2,7 @@ import copy
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import scipy.sparse
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -554,7 +555,8 @@ def test_scores_agree_with_the_metrics(fitted):
 
 
 def test_a_class_that_fit_did_not_see_is_never_right(fitted):
-    assert fitted.score(X[:2], ["wasp", "wasp"]) == 0
+    with pytest.warns(UserWarning, match="no candidate in y is one of the classes: y holds 'wasp'"):
+        assert fitted.score(X[:2], ["wasp", "wasp"]) == 0
     assert fitted.score(X, [*np.array(NAMES)[Y[:-1]], "wasp"]) <= 59 / 60
     with pytest.raises(ValueError, match="there are 3 classes; pass one column per class"):
         fitted.score(X, np.ones((60, 4), dtype=bool))
@@ -706,7 +708,7 @@ def test_true_labels_may_be_unknown(fitted):
         ({"validation_fraction": 1.0}, r"validation_fraction is 1.0"),
         ({"early_stopping": True, "folds": 1, "validation_fraction": 0}, "early_stopping needs held-out rows"),
         ({"max_epochs": 0}, "max_epochs is 0"),
-        ({"lr": -1}, "lr is -1.0"),
+        ({"lr": -1}, "lr is -1; it must be a finite number above 0"),
         ({"batch_size": 1}, "batch_size is 1"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"net": "cnn"}, "unknown network 'cnn'"),
@@ -824,3 +826,182 @@ def test_importing_the_package_does_not_import_the_estimator():
     code = "import sys, candidly; print('sklearn' in sys.modules, candidly.PartialLabelClassifier.__name__)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["False", "PartialLabelClassifier"]
+
+
+INDEX = [f"r{i}" for i in range(60)]
+
+
+@pytest.mark.parametrize("name", ["y", "sample_weight", "weights"])
+def test_rows_in_another_order_are_refused(name):
+    X, S, _ = made()
+    frame = pd.DataFrame(X, index=INDEX)
+    given = {
+        "y": pd.DataFrame(S, columns=NAMES, index=INDEX),
+        "sample_weight": pd.Series(np.ones(60), index=INDEX),
+        "weights": pd.DataFrame(S.astype(float), columns=NAMES, index=INDEX),
+    }
+    cheap(max_epochs=1).fit(frame, **given)
+    for change in (slice(None, None, -1), [*range(1, 60), 0]):
+        with pytest.raises(ValueError, match=rf"{name} has the index of X in another order: row 0 is 'r0' in X and "):
+            cheap(max_epochs=1).fit(frame, **given | {name: given[name].iloc[change]})
+    other = given[name].set_axis([f"q{i}" for i in range(60)], axis=0)
+    with pytest.raises(ValueError, match=f"{name} has another index than X: row 0 is 'r0' in X and 'q0'"):
+        cheap(max_epochs=1).fit(frame, **given | {name: other})
+
+
+def test_an_index_that_counts_says_nothing_but_may_be_permuted(fitted):
+    X, S, _ = made()
+    labels = pd.Series(lists(S))
+    first = cheap(max_epochs=1).fit(pd.DataFrame(X, index=INDEX), labels).predict_proba(X)
+    np.testing.assert_array_equal(first, cheap(max_epochs=1).fit(X, labels[::-1][::-1]).predict_proba(X))
+    for call in (cheap(max_epochs=1).fit, fitted.score, lambda *given: evaluate(fitted, *given)):
+        with pytest.raises(ValueError, match="y has the index of X in another order"):
+            call(pd.DataFrame(X), labels[::-1])
+
+
+def test_tasks_of_votes_are_compared_with_the_index():
+    X, _, y = made()
+    votes = candidates.from_annotations({"task": INDEX, "worker": ["w"] * 60, "label": np.array(NAMES)[y]})
+    frame = pd.DataFrame(X, index=INDEX)
+    cheap(max_epochs=1).fit(frame, votes.candidates, weights=votes.weights())
+    cheap(max_epochs=1).fit(X, votes.candidates)
+    with pytest.raises(ValueError, match=r"another order: row 0 is 'r59' .*; pass X.loc\[list\(y.index\)\]"):
+        cheap(max_epochs=1).fit(frame[::-1], votes.candidates)
+    with pytest.raises(ValueError, match="y is a Votes; pass its candidates"):
+        cheap(max_epochs=1).fit(frame, votes)
+
+
+def test_weights_of_a_frame_are_matched_by_class():
+    X, S, _ = made()
+    weights = pd.DataFrame(S * [1.0, 2.0, 3.0], columns=NAMES)
+    first = cheap(max_epochs=2).fit(X, lists(S), weights=weights.to_numpy()).predict_proba(X)
+    second = cheap(max_epochs=2).fit(X, lists(S), weights=weights[["cow", "ant", "bee"]]).predict_proba(X)
+    np.testing.assert_array_equal(first, second)
+    with pytest.raises(ValueError, match="weights has the columns 'x', 'ant', 'bee', but the classes are 'ant'"):
+        cheap().fit(X, lists(S), weights=weights.set_axis(["x", "ant", "bee"], axis=1))
+    with pytest.raises(ValueError, match="weights has dtype object; pass numbers"):
+        cheap().fit(X, lists(S), weights=np.ma.array(weights, mask=~S))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            lambda names: [name.upper() for name in names],
+            "y holds '[A-Z]+', but the class is '[a-z]+'; write them alike",
+        ),
+        (lambda names: [f"{name} " for name in names], "write them alike"),
+        (lambda names: [name.encode() for name in names], "y holds b'"),
+        (lambda names: [f"{name}|ant" for name in names], r"looks like several classes; set separator='\|'"),
+        (lambda names: [*names[:-1], names[-1].upper()], "write them alike"),
+        (
+            lambda names: range(len(names)),
+            "the names in y are of another type than the classes: y holds 0, 1, 2 and 57",
+        ),
+        (lambda names: np.ma.array(names, mask=[1] + 59 * [0]), "row 0 holds a missing name"),
+        (lambda names: [[], *names[1:]], "row 0 of y has no candidates"),
+        (lambda names: np.zeros((60, 3), dtype=bool), "row 0 has no candidates"),
+        (lambda names: None, "y is None; pass the candidates of each row"),
+    ],
+)
+def test_labels_that_are_no_classes_are_not_scored_as_errors(fitted, labels, message):
+    X, _, y = made()
+    with pytest.raises(ValueError, match=message):
+        fitted.score(X, labels(np.array(NAMES)[y].tolist()))
+
+
+def test_numbers_are_not_texts_in_scores():
+    X, _, y = made()
+    classifier = cheap(max_epochs=1).fit(X, y.tolist())
+    assert classifier.score(X, y.astype(float)) == classifier.score(X, y)
+    for call in (classifier.score, lambda *given: evaluate(classifier, *given)):
+        with pytest.raises(ValueError, match=r"y holds '[012]', but the class is [012]; write them"):
+            call(X, [*y[:-1].tolist(), str(y[-1])])
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (-np.ones(60), "sample_weight is -1.0 in row 0"),
+        (np.full(60, np.nan), "sample_weight is nan in row 0"),
+        (np.full(60, np.inf), "sample_weight is inf in row 0"),
+        (np.zeros(60), "sample_weight is zero for all 60 rows"),
+        (np.ones(59), r"sample_weight has shape \(59,\), but there are 60 rows"),
+        (2.0, r"sample_weight has shape \(\)"),
+        (["1"] * 60, "sample_weight does not hold plain numbers; pass one number per row"),
+        (np.ones(60) + 1j, "sample_weight does not hold plain numbers"),
+        (np.array(["2020-01-01"] * 60, "M8[D]"), "sample_weight does not hold plain numbers"),
+        ((1 for _ in range(60)), "sample_weight does not hold plain numbers"),
+        (np.ma.array(np.ones(60), mask=np.arange(60) == 7), "sample_weight is nan in row 7"),
+    ],
+)
+def test_weights_of_rows_are_checked_everywhere(fitted, weight, message):
+    X, S, _ = made()
+    for call in (cheap().fit, fitted.score):
+        with pytest.raises(ValueError, match=message):
+            call(X, lists(S), sample_weight=weight)
+
+
+def test_huge_weights_are_only_proportions(fitted):
+    X, S, _ = made()
+    assert fitted.score(X, S, sample_weight=np.full(60, 1e308)) == fitted.score(X, S)
+
+
+@pytest.mark.parametrize("names", [(2**63, -1, 0), (2**64, -1, 0), (2**63, 5, 7), (2**53, 2**53 + 1, 2**53 + 2)])
+def test_integers_of_any_size_are_class_names(names, tmp_path):
+    X, _, y = made()
+    classifier = cheap(max_epochs=3).fit(X, [names[k] for k in y])
+    assert sorted(classifier.classes_.tolist()) == sorted(names)
+    assert all(isinstance(name, int) for name in classifier.classes_.tolist())
+    classifier.save(tmp_path / "model")
+    assert PartialLabelClassifier.load(tmp_path / "model").predict(X).tolist() == classifier.predict(X).tolist()
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.linspace(0, 1, 60), "Unknown label type: continuous. y holds "),
+        (np.linspace(0, 1, 60).tolist(), "Unknown label type: continuous. y holds "),
+        (np.where(np.arange(60) == 5, np.nan, 1.0), "Input y contains NaN. Drop row 5"),
+        ([np.inf, 1.0] * 30, "Input y contains infinity"),
+        (np.array([2.0**63, 1.0] * 30), "Unknown label type: continuous. y holds 9.22"),
+        (np.ones((3, 60), dtype=bool), "X has 60 rows but y has 3; transpose it"),
+    ],
+)
+def test_numbers_that_are_no_class_names(y, message):
+    with pytest.raises(ValueError, match=message), warnings.catch_warnings(action="ignore"):
+        cheap().fit(made()[0], y)
+
+
+@pytest.mark.parametrize("form", ["Candidates", "sets", "matrix", "text"])
+def test_scikit_learn_splits_candidates(form):
+    X, S, _ = made()
+    sets = candidates.encode(lists(S))
+    y = {"Candidates": sets, "sets": [set(row) for row in sets], "matrix": S, "text": ["|".join(row) for row in sets]}
+    classifier = cheap(max_epochs=2, separator="|" if form == "text" else None)
+    search = GridSearchCV(classifier, {"lr": [0.01, 0.02]}, cv=2, error_score="raise").fit(X, y[form])
+    scores = cross_val_score(classifier, X, y[form], cv=KFold(2), error_score="raise")
+    assert search.best_score_ > 0.3
+    assert scores.shape == (2,)
+    if form == "Candidates":
+        train, test = train_test_split(y[form], test_size=20, random_state=0)
+        assert train.classes == test.classes == NAMES
+
+
+def test_lists_need_a_splitter_of_their_own():
+    X, S, _ = made()
+    assert cross_val_score(cheap(max_epochs=2), X, lists(S), cv=KFold(2), error_score="raise").shape == (2,)
+
+
+@pytest.mark.parametrize("y", [None, "ant", {"ant": 1}, 5])
+def test_true_labels_of_other_types(fitted, y):
+    with pytest.raises(ValueError, match=r"the true labels are a .*; pass one class name per row, None where unknown"):
+        evaluate(fitted, made()[0], y)
+
+
+def test_masked_true_labels_are_unknown(fitted):
+    X, _, y = made()
+    labels = np.ma.array(np.array(NAMES)[y], mask=np.arange(60) < 20)
+    assert evaluate(fitted, X, labels).rows == 40
+    with pytest.raises(ValueError, match="pass one class name per row"):
+        evaluate(fitted, X, candidates.encode(labels.data))

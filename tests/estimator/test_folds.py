@@ -141,7 +141,7 @@ def test_refusals():
         ([1, -1, 1], "sample_weight is -1.0 in row 1"),
         ([1, np.nan, 1], "sample_weight is nan in row 1"),
         ([1, 0, 0], "sample_weight is zero for all rows but 1"),
-        ([0, 0, 0], "sample_weight is zero for all rows but 0"),
+        ([0, 0, 0], "sample_weight is zero for all 3 rows"),
     ],
 )
 def test_weights_are_checked(weight, message):

@@ -129,3 +129,13 @@ def test_other_types_name_their_column(tmp_path):
     path = parquet(tmp_path, a=[1.0, 2.0], candidates=["x", "y"], truth=[True, False])
     with pytest.raises(ValueError, match=r"t.parquet: column 'truth' has class names of type bool"):
         read_table(path, label="truth")
+
+
+def test_names_that_look_misread(tmp_path):
+    with pytest.raises(ValueError, match=r"t.csv: the class name 'x;y' .*; name the separator ';' with --separator"):
+        load(csv(tmp_path, "1,x;y,x", "2,y,y", "3,x,x"))
+    with pytest.raises(ValueError, match=r"row 1 has the name 'y.nx', with a line break; is a quote not closed"):
+        load(csv(tmp_path, "1,x|y", '2,"y', 'x"', header="a,candidates"))
+    with pytest.warns(UserWarning, match=r"'X' and 'x'; write them alike if they are one class, or list all with --cl"):
+        load(csv(tmp_path, "1,x|y,x", "2,X,X"))
+    assert read_table(csv(tmp_path, "1,x|y,x", "2,X,X"), classes=["x", "X", "y"]).classes == ("x", "X", "y")

@@ -407,7 +407,9 @@ def test_arrow_types_that_no_other_table_has():
     X = pa.table({"none": pa.nulls(2), "day": pa.array([0, 86_400_000], pa.date64()), "bytes": [b"x", b"\xff"]})
     assert Features.fit(X).encoded_names == ["none", "none missing", "day", "bytes=\\xff", "bytes=x"]
     assert encoded(X).tolist() == [[0, 1, -1, 0, 1], [0, 1, 1, 1, 0]]
-    raises("X has a dict in row 0, column 'a'", lambda: Features.fit(pa.table({"a": [{"b": 1}]})), TypeError)
+    raises(
+        "X has type Struct({'b': Int64}) in column 'a'", lambda: Features.fit(pa.table({"a": [{"b": 1}]})), TypeError
+    )
 
 
 def test_categorical_dtypes_stay_categories():
@@ -537,8 +539,8 @@ def test_images_pass(make):
         (["a", "b"], "Expected 2D array, got 1D array instead. Reshape your data"),
         (pd.Series([1.0]), "Expected 2D array, got 1D array instead. Reshape your data"),
         (3.0, "Expected 2D array, got scalar array instead"),
-        (None, "Expected 2D array, got scalar array instead"),
-        ({"a": [1]}, "Expected 2D array, got scalar array instead"),
+        (None, "X is a NoneType; pass an array, a list of rows or a data frame"),
+        ({"a": [1]}, "X is a dict; pass an array, a list of rows or a data frame"),
         (np.zeros((2, 2, 2)), "Found array with dim 3, while dim <= 2 is required"),
         (np.zeros((0, 3)), "Found array with 0 sample(s) (shape=(0, 3)) while a minimum of 1 is required."),
         (np.zeros((12, 0)), "Found array with 0 feature(s) (shape=(12, 0)) while a minimum of 1 is required."),
@@ -778,3 +780,144 @@ def test_any_values_encode_to_finite_numbers(rows):
     assert stored(features).transform(X).tobytes() == Z.tobytes()
     alone = [features.transform(X[[i]]) for i in range(len(X))]
     np.testing.assert_array_equal(np.concatenate(alone), Z)
+
+
+@pytest.mark.parametrize("make", [lambda texts: [[text] for text in texts], lambda texts: pd.DataFrame({"a": texts})])
+@pytest.mark.parametrize("texts", [["1,5", "2,25", "3"], ["1,234", "2,345"], ["1.234,5", "2"], ["1 234", "1'234"]])
+def test_numbers_with_commas_are_refused(make, texts):
+    X = make(texts)
+    raises(f"X has {texts[0]!r} in row 0, column", lambda: Features.fit(X))
+    raises("write a point before decimals and no other separators, as in 1234.5", lambda: Features.fit(X))
+    plain = Features.fit(make(["1", "2", "3"]))
+    raises(f"X has {texts[0]!r} in row 0, column", lambda: plain.transform(X))
+
+
+def test_categories_with_commas_are_kept():
+    assert Features.fit(pd.DataFrame({"a": pd.Categorical(["1,5", "2"])})).encoded_names == ["a=1,5", "a=2"]
+    assert Features.fit([["1,2,3"], ["4"]]).encoded_names == ["x0=1,2,3", "x0=4"]
+    assert Features.fit([["1,5"], ["red"]]).encoded_names == ["x0=1,5", "x0=red"]
+
+
+@pytest.mark.parametrize(
+    "texts", [["NA", "1", "2"], ["5%", "6%"], ["$5", "6"], [*map(str, range(20)), "l2"]], ids=lambda texts: texts[-1]
+)
+def test_columns_that_are_almost_numbers_warn(texts):
+    with pytest.warns(
+        UserWarning, match=r"column 0, which is read as categories; most of its values look like numbers"
+    ):
+        Features.fit([[text] for text in texts * 2])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.array(["400000"], "M8[Y]"),
+        np.array([2**60], "M8[s]"),
+        np.array([2**62], "m8[D]"),
+        pd.Series(np.array([2**55], "M8[s]")),
+        pd.Series(np.array([2**55], "m8[s]")),
+        pa.array([2**55], pa.timestamp("s")),
+        pa.array([2**31 - 1], pa.date32()),
+        pa.array([2**60], pa.duration("s")),
+    ],
+    ids=lambda times: str(getattr(times, "dtype", None) or times.type),
+)
+def test_times_that_overflow_are_refused(times):
+    X = times[:, None] if isinstance(times, np.ndarray) else pa.table({"a": times})
+    if isinstance(times, pd.Series):
+        X = pd.DataFrame({"a": times})
+    raises("that is more than 290,000 years away; correct it or drop the column", lambda: Features.fit(X))
+
+
+def test_durations_need_a_unit():
+    raises("X has durations without a unit in column 0", lambda: Features.fit(np.array([[1], [2]], "m8")))
+
+
+def test_masks_of_rows_and_of_single_values():
+    rows = [np.ma.array([1.0, 2.0], mask=[False, True]), np.ma.array([3.0, 4.0])]
+    assert Features.fit(rows).columns[1].missing == 1
+    assert Features.fit(np.array([[1.0, np.ma.masked], [2.0, 3.0]], dtype=object)).columns[1].missing == 1
+    dates = np.ma.array(np.array([["2020-01-01"], ["2021-01-01"]], "M8[ns]"), mask=[[True], [False]])
+    assert Features.fit(dates).columns[0] == Features.fit(np.array([["NaT"], ["2021-01-01"]], "M8[ns]")).columns[0]
+    images = np.ma.array(np.zeros((2, 1, 2, 2), np.uint8), mask=np.ones((2, 1, 2, 2), bool))
+    raises("X holds masked images", lambda: Features.fit(images))
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("text", "X is a str; pass an array, a list of rows or a data frame"),
+        (iter([[1.0]]), "X is a list_iterator"),
+        ({1, 2}, "X is a set"),
+        ([{"a": 1}], "X is a list of mappings; pass a data frame"),
+        (np.array([[1, 2], [3]], dtype=object), "X is an array of rows, not a matrix"),
+        (np.ma.zeros(3, dtype=[("a", float)]), "X has dtype [('a', '<f8')]; pass numbers or text"),
+        (torch.zeros(2, 2, device="meta"), "X is a tensor without plain numbers"),
+        ([[Decimal("snan")], [Decimal(1)]], "column 0 has a value that is not a number"),
+    ],
+)
+def test_what_is_not_a_table(X, message):
+    raises(message, lambda: Features.fit(X))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[1], [2]]),
+        pa.array([{"a": 1}, {"a": 2}]),
+        pa.array([1, 2], pa.time32("s")),
+        pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_columns_of_other_types_are_named(column):
+    X = pa.table({"a": column})
+    raises("in column 'a'; an argument must be a string or a number", lambda: Features.fit(X), TypeError)
+
+
+def test_layouts_of_arrow_make_no_difference():
+    plain = Features.fit(pa.table({"a": ["x", None, "y"]}))
+    for values in (
+        pa.array(["x", None, "y"], pa.string_view()),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), pa.array(["x", None, "y"])),
+        pa.RunEndEncodedArray.from_arrays([1, 2, 3], pa.array(["x", None, "y"])),
+        pa.array(["x", None, "y"], pa.dictionary(pa.uint32(), pa.string())),
+    ):
+        assert Features.fit(pa.table({"a": values})) == plain
+
+
+def test_integers_of_128_bits():
+    polars = pytest.importorskip("polars")
+    X = polars.DataFrame({"a": polars.Series([2**100, 5, None], dtype=polars.Int128)})
+    assert encoded(X).tolist() == [[1, 0], [-1, 0], [0, 1]]
+    X = polars.DataFrame({"a": polars.Series([[1], [2]], dtype=polars.Array(polars.Int64, 1))})
+    raises("X has type Array", lambda: Features.fit(X), TypeError)
+
+
+@pytest.mark.parametrize("labels", [[5, 6, 7], [0.5, 1.5, 2.5], [("a", "x"), ("a", "y"), ("b", "x")], [1, 0, 2]])
+def test_columns_are_taken_by_labels_that_are_not_text(labels):
+    if isinstance(labels[0], tuple):
+        labels = pd.MultiIndex.from_tuples(labels)
+    X = pd.DataFrame(np.arange(12.0).reshape(4, 3) ** 2, columns=labels)
+    features = Features.fit(X)
+    assert features.names_ is None
+    assert Features.from_json(features.to_json()) == features
+    np.testing.assert_array_equal(features.transform(X.iloc[:, ::-1]), features.transform(X))
+    raises("X lacks the columns", lambda: features.transform(X.set_axis([7, 8, 9], axis=1)))
+    with pytest.warns(UserWarning, match="X has no column labels, but PartialLabelClassifier was fitted with"):
+        features.transform(X.to_numpy())
+
+
+def test_columns_that_are_numbered_are_taken_by_number():
+    X = pd.DataFrame(np.arange(12.0).reshape(4, 3) ** 2)
+    for fitted in (Features.fit(X), Features.fit(X.to_numpy())):
+        assert fitted.labels is None
+        np.testing.assert_array_equal(fitted.transform(X[[2, 0, 1]]), fitted.transform(X))
+        with pytest.warns(UserWarning, match="X has column labels such as 5, but .* columns are taken in their order"):
+            fitted.transform(X.set_axis([5, 6, 7], axis=1))
+
+
+def test_other_columns_can_be_dropped():
+    features = Features.fit(pd.DataFrame({"a": [1, 2]}))
+    X = pd.DataFrame({"a": [1], "b": [1]})
+    raises("leave others out (in a terminal, with --drop)", lambda: features.transform(X))

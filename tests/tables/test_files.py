@@ -169,8 +169,8 @@ def test_delimiters(tmp_path):
         ("a,b", "has no rows"),
         ("a,b\n\n1,2\n\n3\n", "is not a table: line 5 has 1 cells, the header 2; correct it, or check delimiter"),
         ('a,b\n1,"x\ny"\n3,4,5\n', "line 4 has 3 cells, the header 2"),
-        ('a,b\n1,"2\n3,4\n', "line 2: unexpected end of data; close the quote there"),
-        ('a,b\n"1,2\n3,4\n', "line 2: unexpected end of data"),
+        ('a,b\n1,"2\n3,4\n', "a cell in line 2 is not closed; close it, and double quotes that belong to the text"),
+        ('a,b\n"1,2\n3,4\n', "a cell in line 2 is not closed"),
         ("a,b\n1,2\n3,é\n".encode("latin1"), "row 1 is not UTF-8 in column 'b'; save the file as UTF-8"),
         ("a,é\n1,2\n".encode("latin1"), "is not text in UTF-8; save it as UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "is not text in UTF-8"),
@@ -520,3 +520,65 @@ def test_names_with_the_separator():
     for target in ("t.csv", "-", "t.TSV.GZ"):
         with pytest.raises(ValueError, match=r"'a\|b' contains '\|'"):
             files.check_names(target, ["c", "a|b"], "|")
+
+
+ROWS = "".join(f"{i}.5,{i},cat|dog\n{i},{i},dog\n" for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a,b,c\n1,2,"cat', 2),  # at the end of the file
+        (f'a,b,c\n{ROWS}1,2,"cat\n{ROWS}', 8),
+        (f'a,b,c\n{ROWS}"1,2,cat\n{ROWS}', 8),
+        (f'a,b,c\n{ROWS}1,2,"cat\n{ROWS}1,2,"dog"\n{ROWS}', 8),  # the next quoted cell seems to close it
+        (f'a,b,"c\n{ROWS}', 1),
+        (f'a,b,c\n1,2,"x\ny"\n{ROWS}1,2,"a ""b\n', 10),
+    ],
+)
+@pytest.mark.parametrize("size", [1 << 24, 150])  # bytes of a block
+def test_quotes_that_are_not_closed(tmp_path, monkeypatch, text, line, size):
+    monkeypatch.setattr(files.delimited, "_BYTES", size)
+    path = put(tmp_path / "t.csv", text)
+    with pytest.raises(ValueError, match=rf"the quote at the start of a cell in line {line} is not closed") as caught:
+        files.read(path)
+    one_line(caught, path)
+
+
+@pytest.mark.parametrize("cell", ['5" pipe', '"5"" pipe"', '"x\ny"', '"x\n""y"""', '"a,b"', '"x"y', '""'])
+@pytest.mark.parametrize("before", range(20))
+def test_quotes_that_are_fine(tmp_path, monkeypatch, cell, before):
+    monkeypatch.setattr(files.delimited, "_BYTES", 40)  # blocks end anywhere in the cells
+    path = put(tmp_path / "t.csv", f"\ufeffa,b\n{'1' * before},2\n" + f"1,{cell}\r\n" * 20)
+    assert files.read(path).num_rows == 21
+
+
+def test_a_cell_that_looks_like_rows_is_suspicious(tmp_path):
+    path = put(tmp_path / "t.csv", 'a,b,c\n1,2,x\n3,4,"y\n5,6,z\n7,8,z"\n9,9,z\n')
+    with pytest.warns(UserWarning, match=r"row 1 has a text of 3 lines in column 'c' that look like rows of the table"):
+        assert files.read(path)["c"].to_pylist() == ["x", "y\n5,6,z\n7,8,z", "z"]
+    files.read(put(tmp_path / "t.csv", 'a,b,c\n1,2,x\n3,4,"Dear all,\nthanks"\n9,9,z\n'))
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("\uff0b1", "'\uff0b1"),
+        ("\uff0d1", "'\uff0d1"),
+        ("\uff20a", "'\uff20a"),
+        (";=1+1", ";'=1+1"),
+        ("a; =1+1", "a;' =1+1"),
+        ("\t=1", "'\t'=1"),
+        ("a\n@b", "a\n'@b"),
+        ("\u200b=1", "'\u200b=1"),
+        ("a;-5", "a;-5"),
+        ("a; b", "a; b"),
+    ],
+)
+def test_formulas_behind_a_delimiter(tmp_path, text, written):
+    for name, delimiter in (("t.csv", ","), ("t.tsv", "\t")):
+        files.write(pa.table({"a": [text], "b": [1]}), tmp_path / name)
+        with open(tmp_path / name, encoding="utf-8", newline="") as stream:
+            assert list(files.delimited.csv.reader(stream, delimiter=delimiter))[1][0] == written
+        assert files.read(tmp_path / name, texts=["a"])["a"].to_pylist() == [text]

@@ -65,7 +65,10 @@ def test_an_index_is_left_out(tmp_path, name):
     assert read_labelled(path, Schema("tags", name)).ids == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("kind", [pa.time32("s"), pa.binary(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())])])
+@pytest.mark.parametrize(
+    "kind",
+    [pa.time32("s"), pa.binary(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())])],
+)
 def test_types_that_are_no_features(tmp_path, kind):
     path = put(tmp_path, ROWS | {"strange": pa.nulls(3, kind)})
     with pytest.raises(ValueError, match=r"column 'strange' has type .*; convert it to numbers or text, or leave it"):
@@ -74,7 +77,16 @@ def test_types_that_are_no_features(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.bool_(), pa.date32(), pa.timestamp("us"), pa.duration("s"), pa.decimal128(5, 2), pa.large_string()]
+    "kind",
+    [
+        pa.bool_(),
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.duration("s"),
+        pa.decimal128(5, 2),
+        pa.large_string(),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
 )
 def test_types_that_are_features(tmp_path, kind):
     path = put(tmp_path, ROWS | {"fine": pa.nulls(3, kind)})
@@ -83,8 +95,8 @@ def test_types_that_are_features(tmp_path, kind):
 
 def test_texts_of_a_column():
     values = pa.chunked_array([pa.array([1.0, float("nan"), None, 2.5])])
-    assert column_texts(values) == ["1", None, None, "2.5"]
-    assert column_texts(pa.chunked_array([[" a ", None]])) == ["a", None]
+    assert column_texts(values, "ids") == ["1", None, None, "2.5"]
+    assert column_texts(pa.chunked_array([[" a ", None]]), "ids") == ["a", None]
 
 
 VOTES = {"task": ["b", "a", "b", "a", "c"], "worker": ["v", "v", "w", "w", "v"], "label": ["y", "x", "y", "z", "x"]}
@@ -138,3 +150,15 @@ def test_the_limit_of_classes(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"3 classes for 3 rows; is 'tags' the right column, and '\|' the separator"):
         read_labelled(put(tmp_path, ROWS), Schema("tags"))
     assert len(read_labelled(put(tmp_path, ROWS), Schema("tags"), classes=["x", "y", "z"]).candidates.classes) == 3
+
+
+def test_intervals_are_no_features(tmp_path):
+    path = put(tmp_path, ROWS | {"strange": pa.nulls(3, pa.month_day_nano_interval())}, "t.arrow")
+    with pytest.raises(ValueError, match="column 'strange' has type month_day_nano_interval; convert it"):
+        read_labelled(path, Schema("tags"))
+
+
+def test_far_dates_as_ids(tmp_path):
+    path = put(tmp_path, ROWS | {"far": pa.array([2**60, 2**60 + 1, 2**60 + 2], pa.timestamp("s"))}, "t.arrow")
+    with pytest.raises(ValueError, match=r"column 'far' has dates or durations that are too far away; convert them to"):
+        read_labelled(path, Schema("tags", "far"))

@@ -200,7 +200,7 @@ ENCODE: dict[str, tuple[Callable[[], Any], Expected]] = {
     "texts with semicolons": (lambda: made.texts("; "), warning("separator")),
     "names of mixed types": (lambda: changed(7, [3]), error("type", "class")),
     "numbers and texts of numbers": (lambda: [[1], ["1"], [2]] * (N // 3), error("type", "class")),
-    "booleans and integers": (lambda: [[1], [True], [2]] * (N // 3), warning("True")),
+    "booleans and integers": (lambda: [[1], [True], [2]] * (N // 3), warning("bool", "True")),
     "floats and integers": (
         lambda: [[1], [1.5], [2]] * (N // 3),
         either("class", check=lambda found: found.classes == (1, 1.5, 2)),

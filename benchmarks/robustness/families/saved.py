@@ -1,5 +1,6 @@
 """Saved models, candidates, checkpoints and reports: missing, damaged, edited and hostile files."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -17,7 +18,7 @@ from benchmarks.robustness import made
 from benchmarks.robustness.case import Case, Ended, Expected, either, error, right, run
 
 FAMILY = "saved"
-MODEL, TENSORS = "model/model.json", "model/model.safetensors"
+MODEL, TENSORS, PAGE = "model/model.json", "model/model-*.safetensors", "model/model-*.report.json"
 
 
 def predict() -> Ended:
@@ -66,9 +67,14 @@ def damaged(change: Callable[[], object]) -> Callable[[], Ended]:
     return act
 
 
+def at(pattern: str) -> str:
+    """Return the file that a pattern matches; names of saved files contain a hash."""
+    return str(next(Path().glob(pattern)))
+
+
 def rewrite(path: str, change: Callable[[bytes], bytes]) -> Callable[[], object]:
     """Return a function that changes the content of a file."""
-    return lambda: Path(path).write_bytes(change(Path(path).read_bytes()))
+    return lambda: Path(at(path)).write_bytes(change(Path(at(path)).read_bytes()))
 
 
 def flip(position: float) -> Callable[[bytes], bytes]:
@@ -83,7 +89,7 @@ def flip(position: float) -> Callable[[bytes], bytes]:
 
 def link(path: str, target: str) -> Callable[[], object]:
     """Return a function that replaces a file by a link."""
-    return lambda: (os.remove(path), os.symlink(target, path))
+    return lambda: (name := at(path), os.remove(name), os.symlink(target, name))
 
 
 # A fact of the model, and its new value: all must be refused, because a checksum or a check covers every fact.
@@ -94,10 +100,10 @@ FACTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "format None": (("format",), {"to": None}),
     "format NaN": (("format",), {"text": "NaN"}),
     "format of 5,000 digits": (("format",), {"text": "9" * 5000}),
-    "another checksum": (("sha256",), {"to": "0" * 64}),
-    "no checksum": (("sha256",), {"to": None}),
-    "tensors elsewhere": (("tensors",), {"to": "../other.safetensors"}),
-    "tensors at an absolute path": (("tensors",), {"to": "/etc/passwd"}),
+    "another checksum": (("tensors", "sha256"), {"to": "0" * 64}),
+    "no checksum": (("tensors", "sha256"), {"to": None}),
+    "tensors elsewhere": (("tensors", "name"), {"to": "../other.safetensors"}),
+    "tensors at an absolute path": (("tensors", "name"), {"to": "/etc/passwd"}),
     "tensors None": (("tensors",), {"to": None}),
     "a class renamed": (("facts", "classes"), {"to": ["cat", "dog", "owl"]}),
     "classes reordered": (("facts", "classes"), {"to": ["dog", "cat", "emu"]}),
@@ -143,6 +149,28 @@ FACTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "versions as text": (("facts", "estimator", "versions"), {"to": "new"}),
 }
 
+# Changes that a checker must notice although the checksum is right. The others give another valid model.
+VALID = {
+    "another checksum",
+    "no checksum",
+    "a class renamed",
+    "classes reordered",
+    "another alpha",
+    "alpha as text",
+    "folds 3",
+    "folds -1",
+    "folds a billion",
+    "members 2",
+    "device mps",
+    "no parameters",
+    "versions as text",
+    "format of 5,000 digits",
+    "format NaN",
+    "classes NaN",
+    "recipe NaN",
+    "a class of 10 MB",
+}
+
 FILES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "good": (damaged(lambda: None), right(good)),
     "no folder": (lambda: predict(), error("model")),
@@ -154,17 +182,23 @@ FILES: dict[str, tuple[Callable[[], Any], Expected]] = {
         right(lambda ended: Path("new.csv").exists()),
     ),
     "no model.json": (damaged(lambda: os.remove(MODEL)), error("model.json")),
-    "no tensors": (damaged(lambda: os.remove(TENSORS)), error("safetensors")),
-    "no report": (damaged(lambda: os.remove("model/report.json")), right(good)),
+    "no tensors": (damaged(lambda: os.remove(at(TENSORS))), error("safetensors")),
+    "no report": (damaged(lambda: os.remove(at(PAGE))), right(good)),
     "model.json is a folder": (damaged(lambda: (os.remove(MODEL), os.mkdir(MODEL))), error("model.json")),
-    "tensors are a folder": (damaged(lambda: (os.remove(TENSORS), os.mkdir(TENSORS))), error("safetensors")),
+    "tensors are a folder": (
+        damaged(lambda: (name := at(TENSORS), os.remove(name), os.mkdir(name))),
+        error("safetensors"),
+    ),
     "model.json is a link to itself": (damaged(link(MODEL, "model.json")), error("model.json")),
     "model.json is a device": (damaged(link(MODEL, "/dev/zero")), error("model.json")),
     "model.json is a pipe": (damaged(lambda: (os.remove(MODEL), os.mkfifo(MODEL))), error("model.json")),
     "tensors are a device": (damaged(link(TENSORS, "/dev/zero")), error("safetensors")),
-    "tensors are a pipe": (damaged(lambda: (os.remove(TENSORS), os.mkfifo(TENSORS))), error("safetensors")),
+    "tensors are a pipe": (
+        damaged(lambda: (name := at(TENSORS), os.remove(name), os.mkfifo(name))),
+        error("safetensors"),
+    ),
     "tensors are a link elsewhere": (
-        damaged(lambda: (shutil.move(TENSORS, "elsewhere"), os.symlink("../elsewhere", TENSORS))),
+        damaged(lambda: (name := at(TENSORS), shutil.move(name, "elsewhere"), os.symlink("../elsewhere", name))),
         either("safetensors", check=lambda ended: Path("new.csv").exists()),
     ),
     "another file in the folder": (
@@ -184,7 +218,7 @@ FILES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "model.json is nested": (damaged(rewrite(MODEL, lambda c: b"[" * 10**6)), error("model.json")),
     "model.json is 300 MB": (damaged(rewrite(MODEL, lambda c: b" " * (300 << 20) + c)), error("model.json")),
     "model.json has a huge integer": (
-        damaged(rewrite(MODEL, lambda c: c.replace(b'"format": 1', b'"format": ' + b"1" * 100_000))),
+        damaged(rewrite(MODEL, lambda c: c.replace(b'"format": 2', b'"format": ' + b"2" * 100_000))),
         error("model.json"),
     ),
     "model.json is a pickle": (damaged(rewrite(MODEL, lambda c: pickle.dumps({"format": 1}))), error("model.json")),
@@ -194,11 +228,11 @@ FILES: dict[str, tuple[Callable[[], Any], Expected]] = {
     "tensors have garbage at the end": (damaged(rewrite(TENSORS, lambda c: c + b"x")), error("safetensors")),
     "tensors are a pickle": (damaged(rewrite(TENSORS, lambda c: pickle.dumps({}))), error("safetensors")),
     "tensors are those of torch.save": (
-        damaged(lambda: torch.save({"a": torch.zeros(3)}, TENSORS)),
+        damaged(lambda: torch.save({"a": torch.zeros(3)}, at(TENSORS))),
         error("safetensors"),
     ),
     "tensors of another model": (
-        damaged(lambda: (made.train().save("engine"), shutil.copy("engine/model.safetensors", TENSORS))),
+        damaged(lambda: (made.train().save("engine"), shutil.copy(at("engine/*.safetensors"), at(TENSORS)))),
         error("safetensors"),
     ),
     "a model of the engine": (lambda: (made.train().save("model"), predict())[1], error("model")),
@@ -229,31 +263,30 @@ def checkpoint(change: Callable[[], object]) -> Callable[[], Any]:
     return act
 
 
-class Stopping(candidly.Proden):
-    """The method of the checkpoint in `made`, which has this name."""
-
-
 def resume(**options: Any) -> Any:
     """Continue the checkpoint in the current folder."""
     return made.train(
-        **({"method": Stopping(), "recipe": made.recipe(epochs=8), "checkpoint": "checkpoint", "every": 1} | options)
+        **(
+            {"method": made.Stopping(), "recipe": made.recipe(epochs=8), "checkpoint": "checkpoint", "every": 1}
+            | options
+        )
     )
 
 
 def whole(model: Any) -> bool:
     """Check that a model equals one that was trained without an interruption."""
-    return made.same(model, made.train(method=Stopping(), recipe=made.recipe(epochs=8)))
+    return made.same(model, made.train(method=made.Stopping(), recipe=made.recipe(epochs=8)))
 
 
 STATE = "checkpoint/state.json"
 
 
 def _state_tensors() -> str:
-    return f"checkpoint/{json.loads(Path(STATE).read_text())['tensors']}"
+    return at("checkpoint/*.safetensors")
 
 
 def _edit_state(key: str, **to: Any) -> Callable[[], object]:
-    return lambda: made.edit_json(STATE, "facts", key, **to)
+    return lambda: made.edit_json(STATE, "facts", key, **to, honest="text" not in to)
 
 
 CHECKPOINTS: dict[str, tuple[Callable[[], Any], Expected]] = {
@@ -286,7 +319,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[], Any], Expected]] = {
         error("safetensors", "checkpoint"),
     ),
     "tensors at another place": (
-        checkpoint(lambda: made.edit_json(STATE, "tensors", to="../x.safetensors")),
+        checkpoint(lambda: made.edit_json(STATE, "tensors", "name", to="../x.safetensors", honest=True)),
         error("state.json", "checkpoint", "safetensors"),
     ),
     "another recipe": (lambda: (made.checkpoint(), resume(recipe=made.recipe(epochs=9)))[1], error("checkpoint")),
@@ -307,7 +340,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[], Any], Expected]] = {
 
 
 def _bits() -> str:
-    return str(next(Path("sets").glob("*.safetensors")))
+    return at("sets/*.safetensors")
 
 
 CANDIDATES: dict[str, tuple[Callable[[], object], Expected]] = {
@@ -347,14 +380,25 @@ def _report(change: Callable[[], object]) -> Callable[[], Ended]:
     return act
 
 
-PAGE = "model/report.json"
+def _edit_report(key: str, value: Any) -> None:
+    """Change a fact of the report, and correct the name and the checksums of its file."""
+    facts = json.loads(Path(at(PAGE)).read_text())
+    assert key in facts
+    content = json.dumps(facts | {key: value}).encode()
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"model-{digest[:16]}.report.json"
+    os.remove(at(PAGE))
+    made.put(f"model/{name}", content)
+    made.edit_json(MODEL, "more", "report.json", to={"name": name, "sha256": digest}, honest=True)
+
+
 REPORTS: dict[str, tuple[Callable[[], object], Expected]] = {
     "good": (lambda: None, right(lambda ended: Path("page.html").stat().st_size > 1000)),
-    "missing": (lambda: os.remove(PAGE), error("report.json")),
-    "empty": (lambda: Path(PAGE).write_text(""), error("report.json")),
-    "no JSON": (lambda: Path(PAGE).write_text("{"), error("report.json")),
-    "a list": (lambda: Path(PAGE).write_text("[]"), error("report.json")),
-    "nested": (lambda: Path(PAGE).write_text("[" * 10**6), error("report.json")),
+    "missing": (lambda: os.remove(at(PAGE)), error("report.json")),
+    "empty": (lambda: Path(at(PAGE)).write_text(""), error("report.json")),
+    "no JSON": (lambda: Path(at(PAGE)).write_text("{"), error("report.json")),
+    "a list": (lambda: Path(at(PAGE)).write_text("[]"), error("report.json")),
+    "nested": (lambda: Path(at(PAGE)).write_text("[" * 10**6), error("report.json")),
     "latin-1": (lambda: rewrite(PAGE, lambda c: c.replace(b'"cat"', b'"c\xe9t"'))(), error("report.json")),
     "300 MB": (lambda: rewrite(PAGE, lambda c: b" " * (300 << 20) + c)(), error("report.json")),
     "zeros": (lambda: rewrite(PAGE, lambda c: bytes(len(c)))(), error("report.json")),
@@ -368,6 +412,14 @@ def cases() -> Iterator[Case]:
         yield Case(FAMILY, f"model: {name}", act, expected, gib=2)
     for name, (keys, to) in FACTS.items():
         yield Case(FAMILY, f"model with {name}", edited(*keys, **to), error("model"), gib=2)
+        if name not in VALID:
+            yield Case(
+                FAMILY,
+                f"model with {name} and the right checksum",
+                edited(*keys, **to, honest=True),
+                error("model"),
+                gib=2,
+            )
     for name, (act, expected) in CHECKPOINTS.items():
         yield Case(FAMILY, f"checkpoint: {name}", act, expected)
     for name, (change, expected) in CANDIDATES.items():
@@ -376,24 +428,18 @@ def cases() -> Iterator[Case]:
         yield Case(FAMILY, f"report: {name}", _report(change), expected, gib=2)
     for name, value in {"a text": "x", "a number": 3, "NaN": float("nan"), "None": None, "a list": [1]}.items():
         for key in ("title", "rows", "classes", "before", "history", "doubtful", "audit", "seconds"):
-            if (
-                (name == "None" and key == "audit")
-                or (name == "a text" and key == "title")
-                or (name == "a number" and key in ("rows", "seconds"))
-            ):
-                continue
-            yield Case(
-                FAMILY,
-                f"report with {key} of {name}",
-                _report(
-                    lambda key=key, value=value: (
-                        made.edit_json(PAGE, key, to=value)
-                        if key in json.loads(Path(PAGE).read_text())
-                        else made.edit_json(PAGE, "facts", key, to=value)
-                    )
-                ),
-                error("report.json"),
-            )
+            if (key, name) not in {
+                ("audit", "None"),
+                ("title", "a text"),
+                ("rows", "a number"),
+                ("seconds", "a number"),
+            }:
+                yield Case(
+                    FAMILY,
+                    f"report with {key} of {name}",
+                    _report(lambda key=key, value=value: _edit_report(key, value)),
+                    error("report.json"),
+                )
     yield from _saving()
 
 

@@ -25,11 +25,12 @@ from candidly.bench import datasets as sets
 from candidly.bench import marker
 from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
+from candidly.checks import arguments
 from candidly.checks.arguments import flag, instance, integer
 from candidly.checks.machine import fault
 from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
-from candidly.messages import listed, warn
+from candidly.messages import listed, visible, warn
 from candidly.store.lock import locked
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
@@ -111,7 +112,7 @@ def sweep(
     instance("spec", spec, Spec, "a candidly.bench.Spec")
     jobs = None if jobs is None else integer("jobs", jobs, least=1)
     retry_failed = flag("retry_failed", retry_failed)
-    folder, device = Path(out), str(find_device(device))
+    folder, device = arguments.path("out", out), str(find_device(device))
     folder.mkdir(parents=True, exist_ok=True)
     shown = sys.stderr.isatty() if progress is None else progress
     try:
@@ -179,7 +180,7 @@ def _train(
                 result = f" failed: {end.reason}"
             if shown:
                 left = (time.perf_counter() - start) / number * (len(waiting) - number)
-                tqdm.write(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
+                _say(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
     return tuple(done), failed, postponed
 
 
@@ -197,7 +198,7 @@ def _resolve(
     failed: dict[str, str] = {}
     for source in spec.datasets:
         if shown:
-            tqdm.write(f"loading {source}")
+            _say(f"loading {source}")
         try:
             dataset = sets.load(source, out / "candidates", root, download, device)
             if dataset.name in names:
@@ -351,6 +352,11 @@ def _end_with(node: str, pid: int) -> None:
     if os.name == "posix" and node == platform.node() and (node, pid) not in _parents:
         _parents.add((node, pid))
         threading.Thread(target=watch, daemon=True).start()
+
+
+def _say(text: str) -> None:
+    """Print a line above the progress bar; names from files cannot control the terminal."""
+    tqdm.write(visible(text))
 
 
 def _failure(run: Run) -> str:

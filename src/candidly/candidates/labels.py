@@ -1,13 +1,25 @@
 """Read labels as users write them: a matrix, or one entry per row with one or several class names."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.frames import as_frame
-from candidly.candidates.values import is_missing, plain
+from candidly.candidates.values import MISSING_TEXTS, is_missing, plain, unmasked
+from candidly.messages import listed, warn
+
+LIST_TEXT = r"\s*(\[[^\[\]]*\]|\{[^{}]*\})\s*"
+"""Pattern of a text that looks like a list of names."""
+
+SEPARATORS = "|;"
+"""Names that contain one of these are probably several names."""
+
+_RARE_SEPARATORS = ",/"  # names that hold one of these may be
 
 Rows = list[list[Hashable]]
 """The class names of each row."""
@@ -23,6 +35,8 @@ def read(y: Any, separator: str | None = None) -> NDArray[np.bool_] | Rows:
     >>> read(["cat | dog", "cat"], separator="|")
     [['cat', 'dog'], ['cat']]
     """
+    if separator is not None and not isinstance(separator, str):
+        raise ValueError(f"separator is {separator!r}; pass the text between the names, e.g. '|', or None")
     if separator == "":
         raise ValueError("separator is empty; pass the text between the names, e.g. '|', or None")
     parsed = _parse(y)
@@ -82,12 +96,14 @@ def _parse(y: Any) -> NDArray[Any] | list[Any]:
         y = y.toarray()
     frame = as_frame(y, "y") if hasattr(y, "column_names") or hasattr(y, "columns") else None
     if frame is not None or hasattr(y, "__array__"):
-        array = np.asarray(y) if frame is None else frame.to_numpy()
+        array = _as_array(y) if frame is None else frame.to_numpy()
         if array.ndim == 0:
             raise ValueError(f"y is the single value {y!r}; pass one entry per row")
+        if array.dtype.kind in "cV":
+            raise ValueError(f"y has dtype {array.dtype}; pass class names, or a matrix of booleans")
         numbers = array.dtype.kind in "biuf" or (array.dtype == object and all(_is_number(v) for v in array.flat))
         return array if numbers and array.ndim > 1 else list(array)
-    if isinstance(y, (str, bytes, Mapping)) or not isinstance(y, Iterable):
+    if isinstance(y, (str, bytes, Mapping, Set)) or not isinstance(y, Iterable):
         raise ValueError(f"y is a {type(y).__name__}; pass a matrix or one entry per row")
     rows = list(y)
     if _is_grid(rows):
@@ -100,6 +116,17 @@ def _parse(y: Any) -> NDArray[Any] | list[Any]:
                 "pass numpy.array(y) for a matrix, or sets for class names"
             )
     return rows
+
+
+def _as_array(y: Any) -> NDArray[Any]:
+    """Return an array, tensor or column as a NumPy array, with None where it is masked."""
+    try:
+        return unmasked(y)
+    except Exception:  # of the library that y is from, such as polars for integers of 128 bits
+        rows = list(y)
+        array = np.empty(len(rows), dtype=object)
+        array[:] = rows
+        return array
 
 
 def _is_grid(rows: list[Any]) -> bool:
@@ -129,7 +156,7 @@ def _as_boolean(array: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _row_names(i: int, row: Any, separator: str | None) -> list[Hashable]:
     """Return the class names of one row."""
-    row = plain(row)
+    row = row.to_pylist() if hasattr(row, "to_pylist") else plain(row)
     place = f"row {i}"
     if separator is not None:
         if not isinstance(row, str):
@@ -151,7 +178,7 @@ def _name(value: Any, place: str) -> Hashable:
         raise ValueError(f"{place} holds a missing name ({value}); drop it or name a class")
     if isinstance(value, str) and is_missing(value, blank=True):
         raise ValueError(f"{place} holds an empty name ({value!r}); drop it or name a class")
-    if not isinstance(value, Hashable):
+    if isinstance(value, (complex, Iterator)) or not isinstance(value, Hashable):
         raise ValueError(f"{place} holds {value!r}, which is not a class name; pass strings or numbers")
     return value
 
@@ -160,6 +187,8 @@ def class_names(classes: Iterable[Any]) -> tuple[Hashable, ...]:
     """Return class names as Python values. Raise ValueError if one is missing, repeated or unusable."""
     if isinstance(classes, (str, bytes)):
         raise ValueError(f"classes is the single text {classes!r}; pass a list of names")
+    if isinstance(classes, Set) or not isinstance(classes, Iterable):
+        raise ValueError(f"classes is {classes!r}, which has no order; pass a list of names")
     names = tuple(_name(value, f"classes[{j}]") for j, value in enumerate(classes))
     if len(set(names)) < len(names):
         twice = next(name for j, name in enumerate(names) if name in names[:j])
@@ -169,9 +198,104 @@ def class_names(classes: Iterable[Any]) -> tuple[Hashable, ...]:
 
 def sorted_names(rows: Rows) -> tuple[Hashable, ...]:
     """Return all names of the rows, sorted."""
+    types = {type(name) for row in rows for name in row}
+    if bool in types and len(types) > 1:  # True equals 1
+        kinds = ", ".join(sorted(kind.__name__ for kind in types))
+        raise ValueError(f"class names are of types {kinds}; convert them to one type")
     found: set[Any] = {name for row in rows for name in row}
     try:
         return tuple(sorted(found))
     except TypeError:
         kinds = ", ".join(sorted({type(name).__name__ for name in found}))
         raise ValueError(f"class names of types {kinds} cannot be sorted; fix their order with classes=") from None
+
+
+def check_spelling(
+    names: Iterable[Hashable],
+    separator: str | None = None,
+    *,
+    splitting: str = "split it with separator={mark!r}",
+    listing: str = "classes=",
+) -> None:
+    """Check class names that were found in data, not listed by the user, for signs that they were misread.
+
+    Parameters
+    ----------
+    names : iterable
+        Class names; only texts are looked at.
+    separator : str, optional
+        The separator that names were split at.
+    splitting, listing : str
+        For messages: what to do about a name that contains the separator ``{mark}``, and the option that lists classes.
+
+    Raises
+    ------
+    ValueError
+        If a name looks like a list, or like several names with ``|`` or ``;`` between them, which also occur elsewhere.
+
+    Warns
+    -----
+    UserWarning
+        If names have ``,`` or ``/`` between such parts, differ only by case, blanks or quotes, or are texts that
+        programs write for a missing value.
+
+    Examples
+    --------
+    >>> check_spelling(["a", "b", "a|b"])
+    Traceback (most recent call last):
+        ...
+    ValueError: the class name 'a|b' looks like several names; split it with separator='|', or list all with classes=
+    """
+    texts = [name for name in names if isinstance(name, str)]
+    wrong = next((name for name in texts if re.fullmatch(LIST_TEXT, name) and re.search("[,'\"]", name)), None)
+    if wrong is not None:
+        raise ValueError(
+            f"the class name {wrong[:60]!r} looks like a list in a text; pass lists of names, or list all class names "
+            f"with {listing}"
+        )
+    for mark in SEPARATORS + _RARE_SEPARATORS:
+        joined = None if mark == separator else _joined_name(texts, mark)
+        if joined is None:
+            continue
+        advice = f"{splitting.format(mark=mark)}, or list all with {listing}"
+        message = f"the class name {joined[:60]!r} looks like several names; {advice}"
+        if mark in SEPARATORS:
+            raise ValueError(message)
+        warn(message)
+    alike: dict[str, list[str]] = {}
+    for name in texts:
+        alike.setdefault(normal(name), []).append(name)
+    groups = [" and ".join(map(repr, sorted(group)[:5])) for group in alike.values() if len(group) > 1]
+    if groups:
+        warn(
+            f"class names differ only by case, blanks or quotes: {listed(groups)}; write them alike if they are one "
+            f"class, or list all with {listing} if not"
+        )
+    missing = next((name for name in texts if name in MISSING_TEXTS), None)
+    if missing is not None:
+        warn(
+            f"the class name {missing!r} is what programs write for a missing value; drop these rows, or list all with "
+            f"{listing} if it is a class"
+        )
+
+
+def _joined_name(names: Sequence[str], mark: str) -> str | None:
+    """Return the first name whose parts, split at the mark, are all found as names or in other names."""
+    joined = {name: {part.strip() for part in name.split(mark)} for name in names if mark in name}
+    single = {name.strip() for name in names if name not in joined}
+    times = Counter(part for parts in joined.values() for part in parts)
+    for name, parts in joined.items():
+        if len(parts) > 1 and all(part and (part in single or times[part] > 1) for part in parts):
+            return name
+    return None
+
+
+def normal(name: str) -> str:
+    """Return a text without differences of case, blanks, quotes and Unicode forms.
+
+    Examples
+    --------
+    >>> normal(" Cat "), normal('"great  Owl"')
+    ('cat', 'great owl')
+    """
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().replace('"', " ").split())

@@ -8,15 +8,17 @@ type. `encode` converts other forms (lists of names, strings such as ``cat|dog``
 import hashlib
 import json
 import os
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates import labels
-from candidly.candidates.labels import class_names
+from candidly.candidates.labels import check_spelling, class_names
+from candidly.candidates.values import unmasked
+from candidly.checks import arguments
 from candidly.messages import warn
 
 __all__ = ["Candidates", "check", "encode"]
@@ -79,6 +81,15 @@ class Candidates:
         ``matrix[i, j]`` says that class j is a candidate for row i. Kept as a read-only copy.
     classes : tuple
         The C class names, in column order.
+    index : sequence, optional
+        Names of the n rows, such as the tasks of votes. `candidly.PartialLabelClassifier` compares them with the index
+        of a data frame. They are not saved.
+
+    Notes
+    -----
+    Candidates can be used like an array where scikit-learn splits data: they have a length and a shape, ``S[rows]``
+    selects rows by numbers, a slice or a boolean array, and ``numpy.asarray(S)`` is the matrix. Iterating over them
+    gives the names of each row's candidates.
 
     Examples
     --------
@@ -87,18 +98,26 @@ class Candidates:
     [('cat',), ('cat', 'dog')]
     >>> S.mean_size
     1.5
+    >>> S[[1]].decode()
+    [('cat', 'dog')]
     """
 
     matrix: NDArray[np.bool_]
     classes: tuple[Hashable, ...]
+    index: Sequence[Hashable] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        matrix = np.array(self.matrix)
+        try:
+            matrix = np.array(unmasked(self.matrix))
+        except ValueError:
+            raise ValueError("candidates have rows of different lengths; pass a matrix (rows, classes)") from None
         check(matrix)
         matrix.setflags(write=False)
         classes = class_names(self.classes)
         if len(classes) != matrix.shape[1]:
             raise ValueError(f"{len(classes)} class names for {matrix.shape[1]} columns; pass one name per column")
+        if self.index is not None and len(self.index) != len(matrix):
+            raise ValueError(f"index has {len(self.index)} names for {len(matrix)} rows; pass one name per row")
         object.__setattr__(self, "matrix", matrix)
         object.__setattr__(self, "classes", classes)
 
@@ -109,6 +128,28 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.matrix)
+
+    def __iter__(self) -> Iterator[tuple[Hashable, ...]]:
+        return iter(self.decode())
+
+    def __getitem__(self, rows: Any) -> "Candidates":
+        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
+            rows = rows[0]  # scikit-learn asks for `S[rows, ...]`
+        chosen = np.arange(len(self))[rows]
+        if chosen.ndim != 1:
+            raise ValueError(f"candidates are selected by {rows!r}; pass a list of row numbers, a slice or booleans")
+        index = None if self.index is None else [self.index[i] for i in chosen.tolist()]
+        return Candidates(self.matrix[chosen], self.classes, index)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        matrix = self.matrix if dtype is None else self.matrix.astype(dtype)
+        return matrix.copy() if copy else matrix
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of classes."""
+        rows, classes = self.matrix.shape
+        return rows, classes
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -185,7 +226,7 @@ class Candidates:
         bits = np.packbits(self.matrix)
         digest = _digest(len(self), self.classes, bits)
         saved = {"rows": len(self), "classes": list(self.classes), "digest": digest, "facts": dict(facts or {})}
-        states.write(folder, {"bits": torch.from_numpy(bits)}, saved, stem=stem)
+        states.write(arguments.path("folder", folder), {"bits": torch.from_numpy(bits)}, saved, stem=stem)
         return digest
 
     @classmethod
@@ -201,7 +242,7 @@ class Candidates:
         """
         from candidly.store import states
 
-        tensors, saved = states.read(folder, stem=stem)
+        tensors, saved = states.read(arguments.path("folder", folder), stem=stem)
         rows = saved.get("rows")
         classes = saved.get("classes")
         bits = tensors.get("bits")
@@ -247,7 +288,14 @@ def encode(y: Any, classes: Iterable[Hashable] | None = None, separator: str | N
     Raises
     ------
     ValueError
-        For a row without candidates, an unknown, empty or missing name (with its row), or an ambiguous or unusable `y`.
+        For a row without candidates, an unknown, empty, missing or masked name (with its row), an ambiguous or unusable
+        `y`, and texts that look like several names, such as ``cat|dog``, without `separator` and `classes`.
+
+    Warns
+    -----
+    UserWarning
+        If names differ only by case or blanks, or look like a missing value or several names. Names in `classes` are
+        not questioned.
 
     Examples
     --------
@@ -270,10 +318,12 @@ def encode(y: Any, classes: Iterable[Hashable] | None = None, separator: str | N
         columns = labels.column_names(y)
         if names is None:
             names = tuple(range(found.shape[-1])) if columns is None else columns
+            check_spelling(names)
         matrix = found if columns is None else labels.arrange(found, columns, names)
         return _warned(Candidates(matrix, names))
     if names is None:
         names = labels.sorted_names(found)
+        check_spelling(names, separator)
     return _warned(Candidates(labels.mark(found, names), names))
 
 

@@ -11,27 +11,54 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 MISSING_TEXTS = frozenset(("nan", "NaN", "None", "null", "NA", "N/A", "NULL", "<NA>"))
 """Texts that programs write for a missing value. As a class name, each of them must be listed by the user."""
 
-_MISSING_TYPES = frozenset(("NoneType", "NAType", "NaTType"))  # the last two are from pandas, which is not imported
+# NAType and NaTType are from pandas, which is not imported.
+_MISSING_TYPES = frozenset(("NoneType", "NAType", "NaTType", "MaskedConstant"))
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,19})(\.0+)?")
 
 
 def plain(value: Any) -> Any:
     """Return a scalar of NumPy or another array library as a Python scalar, and any other value unchanged.
 
+    A masked value becomes None. A date or duration that Python has no type for is returned unchanged.
+
     Examples
     --------
-    >>> plain(np.float32(0.5)), plain("a")
-    (0.5, 'a')
+    >>> plain(np.float32(0.5)), plain("a"), plain(np.ma.masked)
+    (0.5, 'a', None)
     """
-    return value.item() if getattr(value, "ndim", None) == 0 else value
+    if value is np.ma.masked:
+        return None
+    if getattr(value, "ndim", None) != 0:
+        return value
+    item = value.item()
+    is_time = getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m")
+    return value[()] if is_time and isinstance(item, int) else item
+
+
+def unmasked(values: Any) -> NDArray[Any]:
+    """Return values as an array without a mask: masked values become None, masked dates and durations NaT.
+
+    Examples
+    --------
+    >>> unmasked(np.ma.array([1, 2], mask=[True, False])).tolist()
+    [None, 2]
+    """
+    array = np.asarray(values)
+    mask = np.ma.getmask(values)
+    if array.dtype.names is not None or not np.any(mask):
+        return array
+    array = np.array(array, dtype=array.dtype if array.dtype.kind in "Mm" else object)
+    array[mask] = "NaT" if array.dtype.kind in "Mm" else None
+    return array
 
 
 def is_missing_type(kind: type) -> bool:
-    """Return whether all values of a type are missing: None, and NA and NaT from pandas."""
+    """Return whether all values of a type are missing: None, NA and NaT from pandas, and NumPy's masked value."""
     return kind.__name__ in _MISSING_TYPES
 
 

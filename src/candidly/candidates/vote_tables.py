@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.candidates import encode
-from candidly.candidates.frames import as_frame
-from candidly.candidates.values import as_integers, is_missing, plain
+from candidly.candidates.frames import as_frame, far_date
+from candidly.candidates.labels import check_spelling, sorted_names
+from candidly.candidates.values import as_integers, as_text, is_missing, plain
 from candidly.messages import did_you_mean, listed_names
 
 
@@ -47,13 +47,14 @@ def read_long(table: Any, roles: dict[str, Hashable], fixed: tuple[Hashable, ...
     >>> found.tasks, found.workers, found.classes, found.label.tolist()
     ([7], ['ann'], ['cat'], [0])
     """
+    reader = _Reader(table, list(roles.items()))
     if len(set(roles.values())) < len(roles):
         raise ValueError("task, worker and label name a column twice; name three columns")
-    reader = _Reader(table, list(roles.items()))
     known: dict[str, dict[Hashable, int]] = {"task": {}, "worker": {}, "label": _codes(fixed)}
     codes = {role: _number(reader.read(name), name, known[role]) for role, name in roles.items()}
     for role in ("task", "worker"):
         _refuse_missing(codes[role], roles[role], role)
+        _refuse_types(known[role], roles[role])
     _refuse_unknown(codes["label"], roles["label"], known["label"], fixed)
     rows = np.flatnonzero(codes["label"] >= 0)
     left_out = codes["label"].size - rows.size
@@ -85,12 +86,12 @@ def read_wide(
     workers = list(columns)
     if not workers:
         raise ValueError("columns is empty; list the columns that hold the workers' labels")
-    if len({task, *workers}) <= len(workers):
-        raise ValueError("columns names a column twice, or the column of task=; list every worker's column once")
     wanted = [("columns", name) for name in workers]
     if task is not None:
         wanted.append(("task", task))
     reader = _Reader(table, wanted)
+    if len({task, *workers}) <= len(workers):
+        raise ValueError("columns names a column twice, or the column of task=; list every worker's column once")
     known = _codes(fixed)
     rows = []
     labels = []
@@ -119,7 +120,10 @@ def tidy(found: VoteTable, fixed: tuple[Hashable, ...] | None) -> VoteTable:
         raise ValueError("the table has no votes, all labels are missing; check which columns hold them")
     names = as_integers(found.classes)
     notes = list(found.notes)
-    classes = encode([set(names)]).classes if fixed is None else fixed
+    classes = fixed
+    if classes is None:
+        classes = sorted_names([names])
+        check_spelling(classes, splitting="pass several votes")
     position = _codes(classes)
     label = np.array([position[name] for name in names])[found.label]
     voted = np.bincount(found.task, minlength=len(found.tasks)) > 0
@@ -144,6 +148,7 @@ def _task_ids(values: list[Any], column: Hashable) -> list[Hashable]:
     known: dict[Hashable, int] = {}
     codes = _number(values, column, known)
     _refuse_missing(codes, column, "task")
+    _refuse_types(known, column)
     if len(known) < codes.size:
         row = int(np.argmax(codes < np.arange(codes.size)))
         raise ValueError(f"row {row} repeats task {values[row]!r}; a wide table has one row per task, merge the rows")
@@ -187,6 +192,15 @@ def _refuse_missing(codes: NDArray[np.int64], column: Hashable, role: str) -> No
         raise ValueError(f"row {np.argmin(codes)} has no {role} in column {column!r}; fill it or drop the row")
 
 
+def _refuse_types(known: dict[Hashable, int], column: Hashable) -> None:
+    """Raise ValueError if names differ only by their type, such as 1 and "1"."""
+    texts: dict[str, Hashable] = {}
+    for name in known if len(set(map(type, known))) > 1 else ():
+        other = texts.setdefault(as_text(name), name)
+        if other is not name:
+            raise ValueError(f"column {column!r} has {other!r} and {name!r}; convert it to one type")
+
+
 def _refuse_unknown(
     codes: NDArray[np.int64], column: Hashable, known: dict[Hashable, int], fixed: tuple[Hashable, ...] | None
 ) -> None:
@@ -223,7 +237,7 @@ class _Reader:
         if not self.names:
             raise ValueError("the table is empty; pass at least one vote")
         for argument, name in wanted:
-            if name not in self.names:
+            if not isinstance(name, Hashable) or name not in self.names:
                 hint = did_you_mean(name, self.names)
                 raise ValueError(
                     f"the table has no column {name!r}{hint}; name it with {argument}=, out of "
@@ -236,7 +250,7 @@ class _Reader:
         single = getattr(column, "ndim", 1) == 0 or isinstance(column, (str, bytes, Mapping))
         if single or not isinstance(column, Iterable):
             raise ValueError(f"column {name!r} is a {type(column).__name__}; pass a list with one value per row")
-        values = _listed(column)
+        values = _listed(column, name)
         if not values:
             raise ValueError("the table has no rows; pass at least one vote")
         if self.rows not in (0, len(values)):
@@ -258,21 +272,25 @@ def _open_frame(table: Any) -> tuple[list[Any], Callable[[Any], Any]]:
     )
 
 
-def _listed(column: Any) -> list[Any]:
+def _listed(column: Any, name: Hashable) -> list[Any]:
     import narwhals.stable.v2 as nw
 
     series = nw.from_native(column, series_only=True, pass_through=True)
     if isinstance(series, nw.Series):
+        if far_date(series):
+            raise ValueError(f"column {name!r} has dates outside of the years 1 to 9999; pass them as text")
         if series.dtype == nw.Categorical and series.implementation.is_pyarrow():
             # Listing a million dictionary-encoded values takes Arrow seconds; plain values are fast.
-            column = series.to_native().cast(series.to_native().type.value_type).to_pylist()
-        else:
-            # Not as an array of integers: a missing value would turn them into floats.
-            column = series.to_numpy() if series.dtype.is_float() else series.to_list()
+            native = series.to_native()
+            series = nw.from_native(native.cast(native.type.value_type), series_only=True)
+        # Not as an array of integers: a missing value would turn them into floats.
+        column = series.to_numpy() if series.dtype.is_float() else series.to_list()
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":
         # Each NaN would be a distinct value.
         missing = np.isnan(column)
         column = column.astype(object)
         column[missing] = None
+    if isinstance(column, np.ndarray) and column.dtype.kind in "Mm":
+        return list(column)  # as Python values, those in nanoseconds would be integers
     values: list[Any] = column.tolist() if hasattr(column, "tolist") else list(column)
     return values

@@ -59,7 +59,7 @@ class Votes:
     Parameters
     ----------
     candidates : Candidates
-        The candidates of the N tasks, among C classes.
+        The candidates of the N tasks, among C classes; their index is the tasks.
     counts : ndarray of int, shape (N, C)
         Votes for each label, also for labels that are not candidates. Read-only.
     tasks : tuple
@@ -177,10 +177,10 @@ def from_annotations(
     >>> from_annotations({"ann": ["cat", "dog"], "bob": ["dog", None]}, columns=["ann", "bob"]).counts.tolist()
     [[1, 1], [0, 1]]
     """
-    if not isinstance(min_votes, (int, np.integer)) or min_votes < 1:
-        raise ValueError(f"min_votes is {min_votes}; pass an integer of at least 1")
-    if not 0 <= min_share <= 1:
-        raise ValueError(f"min_share is {min_share}; pass a fraction between 0 and 1")
+    if isinstance(min_votes, bool) or not isinstance(min_votes, (int, np.integer)) or min_votes < 1:
+        raise ValueError(f"min_votes is {min_votes!r}; pass an integer of at least 1")
+    if not isinstance(min_share, (int, float, np.integer, np.floating)) or not 0 <= min_share <= 1:
+        raise ValueError(f"min_share is {min_share!r}; pass a fraction between 0 and 1")
     fixed = None if classes is None else class_names(classes)
     if columns is None:
         roles = {"task": task, "worker": worker, "label": label}
@@ -206,7 +206,7 @@ def from_annotations(
         )
     observed, alpha = _agree(counts)
     return Votes(
-        candidates=Candidates(kept, tuple(found.classes)),
+        candidates=Candidates(kept, tuple(found.classes), tuple(found.tasks)),
         counts=counts,
         tasks=tuple(found.tasks),
         workers=tuple(found.workers),

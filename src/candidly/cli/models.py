@@ -134,7 +134,7 @@ def evaluate(
             table, classifier.features_, classifier.schema_, {"--labels": labels}, drop, delimiter
         )
         classes = {str(name): name for name in classifier.classes_.tolist()}
-        texts = labelled.column_texts(found.column(labels))
+        texts = labelled.column_texts(found.column(labels), f"column {labels!r}")
         true = [None if text is None else classes.get(text, text) for text in texts]
         with naming(labelled.name_of(table)):
             result = evaluation.evaluate(classifier, rows, true, candidate=candidate or "best")

@@ -43,7 +43,7 @@ def split_names(text: str | None, option: str) -> list[str]:
     if text is None:
         return []
     try:
-        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True, strict=True), [])]
     except csv.Error as error:
         raise ValueError(f"{option} cannot be split at commas: {error}") from None
     if not names or "" in names:

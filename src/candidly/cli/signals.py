@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "ended by a hangup"}
 
+_PAUSE = 0.01  # seconds
+
 
 class Stopped(KeyboardInterrupt):
     """The process was asked to end by the signal `number`."""
@@ -68,6 +70,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _resend(unraisable: "Any") -> None:
     """Send a signal again whose exception was raised where Python can only print it, as in a finaliser."""
     if isinstance(unraisable.exc_value, Stopped):
-        signal.raise_signal(unraisable.exc_value.number)
+        again = threading.Timer(_PAUSE, os.kill, (os.getpid(), unraisable.exc_value.number))  # not inside this function
+        again.daemon = True
+        again.start()
     elif os.environ.get("CANDIDLY_TRACEBACK"):
         sys.__unraisablehook__(unraisable)

@@ -198,12 +198,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             mean, with an indicator column.
         y : matrix, list, or column of pandas, polars or pyarrow
             Candidates: a boolean matrix (n, C), dense or sparse; lists or sets of class names; text with a `separator`;
-            or plain labels, which are single candidates. A row with all classes is unlabelled.
+            or plain labels, which are single candidates. A row with all classes is unlabelled. If X and y both have an
+            index, as in pandas, it must be the same; rows are not reordered.
         sample_weight : array, shape (n,), optional
             Weights of rows. A weight of 2 has the effect of repeating the row. Weights that are not integers are
             divided by their mean and rounded at random.
         weights : array, shape (n, C), optional
-            How much to trust each candidate initially, such as vote counts.
+            How much to trust each candidate initially, such as vote counts. Columns of a data frame are matched by
+            class name.
         """
         started = time.monotonic()
         self._validate_parameters()
@@ -212,8 +214,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n = int(table.shape[0])
         if n < 2:
             raise ValueError(f"X has n_samples={n}; at least two rows are needed")
+        for name, rows_of_x in (("y", y), ("sample_weight", sample_weight), ("weights", weights)):
+            targets.check_index(X, rows_of_x, name)
         S = targets.read(y, n, self.classes, self.separator)
-        weights = None if weights is None else check_weights(weights, S.matrix.shape)
+        weights = None if weights is None else check_weights(targets.label_weights(weights, S), S.matrix.shape)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
         features = Features.fit(table, rows=rows, max_categories=self.max_categories)
@@ -522,7 +526,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self)
         SavedClassifier(
             self.get_params(deep=False), self.model_, self.calibration_, self.features_, self.schema_, self.trained_on_
-        ).write(folder, more)
+        ).write(arguments.path("folder", folder), more)
 
     @classmethod
     @cpu_by_default()
@@ -535,7 +539,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         net, method : callable, Method, optional
             Needed if the network or method is user-defined.
         """
-        saved = SavedClassifier.read(folder, cls._get_param_names(), net, method)
+        saved = SavedClassifier.read(arguments.path("folder", folder), cls._get_param_names(), net, method)
         classifier = cls(**saved.parameters)
         place = find_device("cpu" if classifier.device == "cpu" else "auto")  # a model from a GPU also runs without one
         classifier._set_fitted(replace(saved, model=saved.model.to(place)))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from candidly import metrics
+from candidly.checks import arguments
 from candidly.conformal.calibration import KINDS, SCORES, Candidate, Rule, read_levels
 from candidly.engine.device import cpu_by_default
 from candidly.estimator import targets
@@ -138,6 +139,7 @@ def evaluate(
     (1.0, 'split', 'lac')
     """
     levels = read_levels(alphas)
+    targets.check_index(X, y, "y")
     rules = [Rule(kind, score, candidate, smooth) for kind in KINDS for score in SCORES]
     p, p_values = estimator.predict_all(X, rules)
     labels, known = targets.number(y, estimator.classes_.tolist(), len(p))
@@ -198,7 +200,7 @@ def draw(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
     ...     Path(folder, "found.svg").read_text()[:5]
     '<?xml'
     """
-    write_figure(path, lambda: _figure(evaluation))
+    write_figure(arguments.path("path", path), lambda: _figure(evaluation))
 
 
 def _figure(evaluation: Evaluation) -> "Figure":

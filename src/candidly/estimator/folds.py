@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.estimator.targets import row_weights
+
 _MOST_COPIES = 10  # total copies per row, at most; more would only cost time
 
 
@@ -137,13 +139,7 @@ def count_copies(sample_weight: Any, n: int, rng: np.random.Generator) -> NDArra
     """
     if sample_weight is None:
         return np.ones(n, np.intp)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}, but there are {n} rows; pass one number per row")
-    wrong = ~(np.isfinite(weight) & (weight >= 0))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(f"sample_weight is {weight[row]} in row {row}; weights must be finite and not negative")
+    weight = row_weights(sample_weight, n)
     copies = np.floor(weight)
     if (copies < weight).any() or copies.sum() > _MOST_COPIES * n:
         copies = np.floor(weight / weight.mean() + rng.random(n))

@@ -144,8 +144,10 @@ def fingerprint(X: np.ndarray[Any, Any], S: Candidates) -> str:
 def as_array(names: tuple[Any, ...]) -> np.ndarray[Any, Any]:
     """Return class names as an array: of text or numbers if all names have that type, else of objects."""
     plain = len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float)
-    if plain and not any(isinstance(name, str) and name.endswith("\0") for name in names):  # NumPy would drop the \0
-        return np.array(names)
+    found = np.array(names) if plain else None
+    # NumPy drops \0 at the end of text, and makes integers that do not fit into 64 bits floating-point numbers.
+    if found is not None and found.tolist() == list(names) and type(found.tolist()[0]) is type(names[0]):
+        return found
     array = np.empty(len(names), dtype=object)
     array[:] = names
     return array

@@ -27,7 +27,17 @@ def covering_rate(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> 
     y : candidates, as in `candidly.PartialLabelClassifier.fit`
         A class that is not in the estimator's `classes_` is never predicted.
     sample_weight : array, optional
-        Weights of rows.
+        Weights of rows: finite, not negative, and not all 0.
+
+    Raises
+    ------
+    ValueError
+        If a name in y differs from a class only by its type, case or blanks: the int 1 is not the text "1".
+
+    Warns
+    -----
+    UserWarning
+        If no name in y is a class.
 
     Examples
     --------
@@ -36,7 +46,7 @@ def covering_rate(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> 
     >>> covering_rate(PartialLabelClassifier(folds=2, random_state=0).fit(X, y), X, y)
     1.0
     """
-    return float(np.average(metrics.covered(*_predict(estimator, X, y)).numpy(), weights=sample_weight))
+    return _mean(metrics.covered(*_predict(estimator, X, y)), sample_weight)
 
 
 def approximated_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -46,15 +56,21 @@ def approximated_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any = N
     argmax p. It also rewards confidence, so it can compare estimators that always predict a candidate. Parameters as
     in `covering_rate`.
     """
-    return float(np.average(metrics.candidate_confidence(*_predict(estimator, X, y)).numpy(), weights=sample_weight))
+    return _mean(metrics.candidate_confidence(*_predict(estimator, X, y)), sample_weight)
+
+
+def _mean(values: Tensor, sample_weight: Any) -> float:
+    weights = None if sample_weight is None else targets.row_weights(sample_weight, len(values))
+    return float(np.average(values.numpy(), weights=weights))
 
 
 def _predict(estimator: Any, X: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Return the probabilities and the candidates of rows, (n, C) each."""
+    targets.check_index(X, y, "y")
     p = np.asarray(estimator.predict_proba(X), dtype=np.float64)
     classes = [name.item() if isinstance(name, np.generic) else name for name in estimator.classes_]
     last = estimator[-1] if hasattr(estimator, "steps") else estimator
     sets = targets.align(y, classes, getattr(last, "separator", None))
     if len(sets) != len(p):
         raise ValueError(f"X has {len(p)} rows but y has {len(sets)}; pass the candidates of each row")
-    return torch.from_numpy(p), torch.from_numpy(np.ascontiguousarray(sets))
+    return torch.from_numpy(p), torch.from_numpy(np.array(sets))

@@ -1,67 +1,221 @@
-"""Read y: candidates to learn from or to score predictions with, and true labels."""
+"""Read what belongs to the rows of X: candidates to learn from or to score with, true labels, and weights."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 
 from candidly import candidates
 from candidly.candidates import Candidates, labels
-from candidly.candidates.values import is_missing, plain
+from candidly.candidates.values import as_text, is_missing, plain, unmasked
+from candidly.messages import listed, warn
 
 
 def read(y: Any, n: int, classes: Iterable[Hashable] | None, separator: str | None) -> Candidates:
     """Return the candidates of n rows. Labels of shape (n, 1) are flattened with a warning, as in scikit-learn."""
     if y is None:
         raise ValueError("PartialLabelClassifier requires y to be passed, but the target y is None; pass candidates")
+    if isinstance(y, candidates.Votes):
+        raise ValueError("y is a Votes; pass its candidates, and weights=votes.weights()")
     if np.ndim(getattr(y, "shape", 0)) == 1 and tuple(y.shape)[1:] == (1,):
         y = column_or_1d(y, warn=True)
-    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind == "f":
-        check_classification_targets(y)
+    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind == "f" and classes is None:
+        _refuse_measurements(unmasked(y))
     S = candidates.encode(y, classes, separator)
     wrong = next((name for name in S.classes if not isinstance(name, str | int | float)), None)
     if wrong is not None:
         raise ValueError(f"class {wrong!r} is a {type(wrong).__name__}; use text or numbers as class names")
     if len(S) != n:
-        raise ValueError(f"X has {n} rows but y has {len(S)}; pass the candidates of each row")
+        advice = "transpose it" if S.shape[1] == n else "pass the candidates of each row"
+        raise ValueError(f"X has {n} rows but y has {len(S)}; {advice}")
+    if classes is None:
+        numbers = np.array([name for name in S.classes if isinstance(name, float)])
+        # Lists may name a few classes by numbers such as 0.5.
+        _refuse_measurements(numbers if 2 * len(numbers) > max(n, 20) else numbers[~np.isfinite(numbers)])
     return S
 
 
+def _refuse_measurements(numbers: NDArray[Any]) -> None:
+    """Raise ValueError if numbers are not whole; scikit-learn expects the beginnings of these messages."""
+    if numbers.dtype.kind != "f":  # some are masked, which is refused elsewhere
+        return
+    if np.isnan(numbers).any():
+        raise ValueError(f"Input y contains NaN. Drop row {int(np.isnan(numbers).argmax())}, or name a class there.")
+    if np.isinf(numbers).any():
+        raise ValueError(
+            "Input y contains infinity or a value too large for dtype('float64'). Pass text or integers as class names."
+        )
+    with np.errstate(invalid="ignore"):
+        wrong = (numbers != np.floor(numbers)) | (np.abs(numbers) >= 2.0**53)
+    if wrong.any():
+        raise ValueError(
+            f"Unknown label type: continuous. y holds {numbers[wrong.argmax()]}; pass text or integers as class names, "
+            "or list all with classes="
+        )
+
+
+def check_index(X: Any, rows: Any, name: str) -> None:
+    """Raise ValueError if both X and something else that has its rows are indexed, and their index differs.
+
+    An index that counts from 0 says nothing about which rows are meant, unless the other one has the same labels.
+
+    Parameters
+    ----------
+    X : array or table
+        A data frame of pandas has an index.
+    rows : array, column or Candidates
+        A column or data frame of pandas has an index, and so do candidates from votes.
+    name : str
+        Its name in messages.
+    """
+    left, right = _index(X), _index(rows)
+    if left is None or right is None or len(left) != len(right):  # other messages say which lengths differ
+        return
+    first, second = ([as_text(plain(label)) for label in index] for index in (left, right))
+    if first == second:
+        return
+    counted = [str(i) for i in range(len(first))]
+    same = set(first) == set(second)
+    if not same and counted in (first, second):
+        return
+    row = next(i for i, pair in enumerate(zip(first, second, strict=True)) if pair[0] != pair[1])
+    found = f"row {row} is {first[row]!r} in X and {second[row]!r} in {name}"
+    if same:
+        raise ValueError(f"{name} has the index of X in another order: {found}; pass X.loc[list({name}.index)]")
+    raise ValueError(
+        f"{name} has another index than X: {found}; pass the same rows, or NumPy arrays if they already are the same"
+    )
+
+
+def _index(rows: Any) -> Sequence[Any] | None:
+    """Return the labels of rows, where they have any."""
+    index = getattr(rows, "index", None)
+    is_frame = hasattr(rows, "iloc") or isinstance(rows, Candidates)
+    return index if is_frame and index is not None and not callable(index) else None
+
+
 def align(y: Any, classes: Iterable[Hashable], separator: str | None = None) -> NDArray[np.bool_]:
-    """Return the candidates in y as a boolean matrix (n, C) of these classes; other candidates are dropped."""
+    """Return the candidates in y as a boolean matrix (n, C) of these classes; other candidates are dropped.
+
+    Raises
+    ------
+    ValueError
+        If a row has no candidates, or a name in y differs from a class only by its type, case or blanks.
+    """
     names = tuple(classes)
+    if y is None:
+        raise ValueError("y is None; pass the candidates of each row")
     if isinstance(y, Candidates):
+        _compare(y.classes, names)
         place = {name: j for j, name in enumerate(y.classes)}
         columns = [y.matrix[:, place[name]] if name in place else np.zeros(len(y), bool) for name in names]
         return np.stack(columns, 1)
     found = labels.read(y, separator)
     if not isinstance(found, np.ndarray):
+        empty = next((i for i, row in enumerate(found) if not row), None)
+        if empty is not None:
+            raise ValueError(f"row {empty} of y has no candidates; drop it or list at least one class for it")
+        _compare(dict.fromkeys(name for row in found for name in row), names)
         return labels.mark(found, names, unknown=True)
     if (own := labels.column_names(y)) is not None:
-        return labels.arrange(found, own, names)
-    if found.ndim != 2 or found.shape[1] != len(names):
+        found = labels.arrange(found, own, names)
+    elif found.ndim != 2 or found.shape[1] != len(names):
         raise ValueError(f"y has shape {found.shape}, but there are {len(names)} classes; pass one column per class")
+    candidates.check(found)
     return found
 
 
 def number(y: Any, classes: Iterable[Hashable], rows: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return the class number of each row's true label, -1 if it is not a class, and whether the row has a label."""
-    if np.ndim(getattr(y, "shape", 0)) == 1 and tuple(y.shape)[1:] == (1,):
+    if y is None or isinstance(y, str | bytes | Mapping) or not isinstance(y, Iterable):
+        raise ValueError(f"the true labels are a {type(y).__name__}; pass one class name per row, None where unknown")
+    if tuple(getattr(y, "shape", ()))[1:] == (1,):
         y = np.asarray(y)[:, 0]
     names = y.to_pylist() if hasattr(y, "to_pylist") else list(y)
     if len(names) != rows:
         raise ValueError(f"there are {rows} rows but {len(names)} true labels; pass one per row, None where unknown")
     names = [plain(name) for name in names]
-    wrong = next((i for i, name in enumerate(names) if not isinstance(name, Hashable)), None)
+    several = (list, tuple, set, frozenset)
+    single = (isinstance(name, Hashable) and not isinstance(name, several) for name in names)
+    wrong = next((i for i, is_single in enumerate(single) if not is_single), None)
     if wrong is not None:
         raise ValueError(f"the true label of row {wrong} is {names[wrong]!r}; pass one class name per row")
     column = {name: j for j, name in enumerate(classes)}
-    labels = np.array([column.get(name, -1) for name in names], np.intp)
+    found = np.array([column.get(name, -1) for name in names], np.intp)
     known = np.array([not is_missing(name) for name in names], bool)
-    if known.any() and (labels[known] < 0).all():
+    if known.any() and (found[known] < 0).all():
         first, some = names[int(known.argmax())], next(iter(column))
         raise ValueError(f"no true label is one of the classes; the first label is {first!r}, the first class {some!r}")
-    return labels, known
+    _compare(dict.fromkeys(name for name in names if not is_missing(name)), tuple(column))
+    return found, known
+
+
+def _compare(found: Iterable[Hashable], classes: Sequence[Hashable]) -> None:
+    """Compare names in y with the classes.
+
+    Raises
+    ------
+    ValueError
+        For a name that is a class but for its type, case or blanks, for classes with a separator between them, and if
+        names are text and classes are not, or the other way round.
+
+    Warns
+    -----
+    UserWarning
+        If no name is a class.
+    """
+    names = list(found)
+    known = set(classes)
+    alike = {labels.normal(as_text(name)): name for name in classes}
+    for name in names:
+        if name in known:
+            continue
+        text = as_text(name)
+        if labels.normal(text) in alike:
+            raise ValueError(f"y holds {name!r}, but the class is {alike[labels.normal(text)]!r}; write them alike")
+        for mark in labels.SEPARATORS:
+            if mark in text and all(part.strip() in known for part in text.split(mark)):
+                raise ValueError(f"y holds {name!r}, which looks like several classes; set separator={mark!r}")
+    if not names or known.intersection(names):
+        return
+    found_all = f"y holds {listed(map(repr, names), 3)}, the classes are {listed(map(repr, classes), 3)}"
+    if {isinstance(name, str) for name in names}.isdisjoint(isinstance(name, str) for name in classes):
+        raise ValueError(f"the names in y are of another type than the classes: {found_all}; convert them")
+    warn(f"no candidate in y is one of the classes: {found_all}")
+
+
+def row_weights(sample_weight: Any, n: int) -> NDArray[np.float64]:
+    """Return the weights of n rows as numbers. Raise ValueError unless they are finite, not negative and not all 0."""
+    try:
+        weight = unmasked(sample_weight)
+        if weight.dtype.kind not in "biufO" or any(isinstance(one, str | bytes) for one in weight.flat):
+            raise TypeError
+        weight = np.array(weight, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("sample_weight does not hold plain numbers; pass one number per row") from None
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}, but there are {n} rows; pass one number per row")
+    wrong = ~(np.isfinite(weight) & (weight >= 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"sample_weight is {weight[row]} in row {row}; weights must be finite and not negative")
+    if not weight.any():
+        raise ValueError(f"sample_weight is zero for all {n} rows; give at least one of them a positive weight")
+    with np.errstate(over="ignore"):
+        return weight if np.isfinite(weight.sum()) else weight / weight.max()
+
+
+def label_weights(weights: Any, S: Candidates) -> Any:
+    """Return weights of candidates as an array (n, C); columns of a data frame are matched with the class names."""
+    names = labels.column_names(weights)
+    if names is None:
+        return unmasked(weights) if isinstance(weights, np.ma.MaskedArray) else weights
+    position = {name: j for j, name in enumerate(names)}
+    if position.keys() != set(S.classes):
+        raise ValueError(
+            f"weights has the columns {listed(map(repr, names))}, but the classes are {listed(map(repr, S.classes))}; "
+            "use the same names, or pass an array with its columns in the order of the classes"
+        )
+    return np.asarray(weights)[:, [position[name] for name in S.classes]]

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates import Candidates
-from candidly.candidates.labels import class_names
+from candidly.candidates.labels import LIST_TEXT, check_spelling, class_names
 from candidly.candidates.values import MISSING_TEXTS, integer_text
 from candidly.messages import option
+from candidly.tables.columns import decoded
 
-_LIST = r"\s*(\[[^\[\]]*\]|\{[^{}]*\})\s*"
 _NO_CANDIDATES = "has no candidates; drop it or list at least one class for it"
 _CLASSES = option("classes")
 
@@ -55,7 +55,7 @@ class Names:
         """Return the number of candidates of each row, and the codes of all candidates in order."""
         import pyarrow.compute as pc
 
-        values = _decoded(values)
+        values = decoded(values)
         joined = is_text(values.type)
         empty = missing_mask(values)
         if joined:
@@ -68,7 +68,7 @@ class Names:
         sizes = np.ones(len(values), np.int64)
         if _is_list(values.type):
             sizes = pc.list_value_length(values).to_numpy().astype(np.int64)
-            values = _decoded(values.flatten())
+            values = decoded(values.flatten())
         if (sizes == 0).any():
             raise ValueError(f"{block.name_row(np.argmax(sizes == 0))} {_NO_CANDIDATES}")
         rows = np.repeat(np.arange(len(sizes)), sizes)
@@ -80,7 +80,7 @@ class Names:
 
     def number_labels(self, values: Any, column: str, block: Block) -> NDArray[np.int32]:
         """Return the code of each label."""
-        values = _decoded(values)
+        values = decoded(values)
         missing = missing_mask(values)
         if missing.any():
             raise ValueError(f"{block.name_row(np.argmax(missing))} {_no_label(column)}")
@@ -104,7 +104,7 @@ class Names:
     def _refuse_lists(self, values: Any, block: Block) -> None:
         import pyarrow.compute as pc
 
-        wrong = pc.match_substring_regex(values, f"^{_LIST}$").to_numpy(zero_copy_only=False)
+        wrong = pc.match_substring_regex(values, f"^{LIST_TEXT}$").to_numpy(zero_copy_only=False)
         if wrong.any() and not self.fixed:
             row = int(np.argmax(wrong))
             raise ValueError(f"{block.name_row(row)} has {self._list_in_text(values[row].as_py())}")
@@ -144,9 +144,11 @@ class Names:
             return "has an empty name; remove the stray separator or name a class"
         if name in MISSING_TEXTS:
             return f"has the missing name {name!r}; name a class, or list all of them with {_CLASSES} if it is one"
+        if "\n" in name and not self.fixed:
+            return f"has the {what} {name[:60]!r}, with a line break; is a quote not closed?"
         if self.fixed and integer_text(name) not in self.codes:
             return f"has the {what} {name!r}, which is not in classes; add it there or correct the row"
-        return f"has {self._list_in_text(name)}" if re.fullmatch(_LIST, name) else None
+        return f"has {self._list_in_text(name)}" if re.fullmatch(LIST_TEXT, name) else None
 
 
 def missing_mask(values: Any) -> NDArray[np.bool_]:
@@ -192,18 +194,6 @@ def _is_list(kind: Any) -> bool:
     import pyarrow as pa
 
     return any(is_list(kind) for is_list in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
-
-
-def _decoded(values: Any) -> Any:
-    """Return values without a dictionary, and in a layout that every Arrow function accepts."""
-    import pyarrow as pa
-
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        return _decoded(values.dictionary_decode())
-    if str(kind).startswith(("list_view", "large_list_view")):
-        return values.cast(pa.large_list(kind.value_type))
-    return values.cast(pa.large_string()) if str(kind) == "string_view" else values
 
 
 def are_too_many(classes: int, rows: int) -> bool:
@@ -263,6 +253,11 @@ def read_classes(table: Any, file: str, names: Names, candidates: str, labels: s
     if not names.fixed:
         question = f"is {candidates!r} the right column, and {names.separator!r} the separator"
         check_number(file, len(classes), rows, question)
+        try:
+            splitting = f"name the separator {{mark!r}} with {option('separator')}"
+            check_spelling(classes, names.separator, splitting=splitting, listing=_CLASSES)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
     matrix = np.zeros((rows, len(classes)), dtype=bool)
     start = 0
     for sizes, found in sets:

@@ -3,7 +3,8 @@
 import datetime
 import decimal
 import numbers
-from collections.abc import Iterator, Sequence, Set
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.frames import as_frame
-from candidly.candidates.values import as_text, is_missing, is_missing_type
+from candidly.candidates.values import MISSING_TEXTS, as_text, is_missing, is_missing_type, plain, unmasked
+from candidly.messages import warn
 
 MOST_COLUMNS = 1_000_000
 _MOST_BYTES = 4 << 30  # the largest encoded matrix
 _VALUES = 1 << 22  # approximate number of values in a block
 _MICROSECONDS = 1e6  # per second
+# Microseconds per unit, at least, of NumPy's dates and durations; finer units cannot overflow.
+_UNITS = {"Y": 3.15e13, "M": 2.4e12, "W": 6.048e11, "D": 8.64e10, "h": 3.6e9, "m": 6e7, "s": 1e6, "ms": 1e3}
+
+# A number as people write it, with a decimal comma or with separators of thousands.
+_WRITTEN = re.compile(r"[-+\u2212]?\s?(?:\d{1,3}(?:[,.'\u2019\s]\d{3})+|\d+)(?:[.,]\d+)?")
+_SIGNS = "%$\u20ac\xa3\xa5 "  # of percent and currencies
+_PLAIN_NUMBERS = "write a point before decimals and no other separators, as in 1234.5"
+_CONVERT = "convert it or drop the column"
+_FEW = 10  # numbers that a column of texts may hold without a warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,20 +71,29 @@ class Table:
         Rows and columns.
     names : tuple of str or None
         Column names, where X has them.
+    labels : tuple of str or None
+        Column names of a data frame that are not text, such as numbers, as text; None also if they are 0, 1, 2, …
     """
 
     columns: Any
     shape: tuple[int, int]
     names: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
 
-    def by_name(self, names: Sequence[str]) -> "Table":
-        """Return the columns in the order of these names, which must be all the names of the table."""
-        position = {name: j for j, name in enumerate(self.names or ())}
-        return replace(self, columns=[self.columns[position[name]] for name in names], names=tuple(names))
+    def take_columns(self, positions: Sequence[int]) -> "Table":
+        """Return the columns in another order."""
+        return replace(
+            self,
+            columns=[self.columns[j] for j in positions],
+            names=None if self.names is None else tuple(self.names[j] for j in positions),
+            labels=None if self.labels is None else tuple(self.labels[j] for j in positions),
+        )
 
     def label(self, j: int) -> str:
         """Return the name or number of a column for messages."""
-        return f"column {j if self.names is None else repr(self.names[j])}"
+        if self.names is not None:
+            return f"column {self.names[j]!r}"
+        return f"column {j if self.labels is None else self.labels[j]}"
 
     def check_size(self, width: int) -> None:
         """Raise ValueError if a sparse or categorical table would be huge as a dense matrix of this width."""
@@ -135,23 +155,31 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
         return _of_sparse(X)
     if hasattr(X, "detach"):
         return _of_array(_of_tensor(X))
+    if isinstance(X, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in X):
+        X = np.ma.array(X)  # a plain array would lose the masks of the rows
     if isinstance(X, np.ma.MaskedArray):
-        values = np.array(X.data, dtype=object)
-        values[np.ma.getmaskarray(X)] = None
-        return _of_array(values)
+        if X.ndim == 4 and np.ma.getmaskarray(X).any():
+            raise ValueError("X holds masked images; fill them, or leave these rows out")
+        return _of_array(unmasked(X))
     if not isinstance(X, (np.ndarray, list, tuple)):
         table = _of_frame(X)
         if table is not None:
             return table
+        if X is None or isinstance(X, (str, bytes, Mapping, Set, Iterator)):
+            raise ValueError(f"X is a {type(X).__name__}; pass an array, a list of rows or a data frame")
     return _of_array(X)
 
 
 def _of_tensor(X: Any) -> NDArray[Any]:
     """Convert a tensor, without importing torch."""
-    X = X.detach().cpu().to_dense()
-    if X.is_floating_point() and X.element_size() < 4:
-        X = X.float()  # NumPy has no bfloat16
-    array: NDArray[Any] = X.numpy()
+    try:
+        X = X.detach().cpu().to_dense()
+        if X.is_floating_point() and X.element_size() < 4:
+            X = X.float()  # NumPy has no bfloat16
+        array: NDArray[Any] = X.numpy()
+    except (RuntimeError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"X is a tensor without plain numbers ({reason}); pass a dense tensor of numbers") from None
     return array
 
 
@@ -160,13 +188,23 @@ def _of_array(X: Any) -> Table | NDArray[np.uint8]:
         array = np.asarray(X)
     except ValueError:
         raise ValueError("X has rows of different lengths; give every row the same number of values") from None
-    if array.dtype.kind in "US":
+    if array.dtype.kind in "UST":
         array = np.array(X, dtype=object)  # NumPy turns numbers beside texts in a list into texts
+    if array.ndim == 1 and array.dtype == object and len(array):
+        _refuse_rows(array[0])
     if array.ndim == 4 and array.dtype == np.uint8:
         _check_shape((len(array), int(np.prod(array.shape[1:]))))
         return array
     _check_dtype(array.dtype)
     return Table(array, _check_shape(array.shape))
+
+
+def _refuse_rows(row: Any) -> None:
+    """Raise ValueError for the first of several rows that NumPy did not make a matrix of."""
+    if isinstance(row, Mapping):
+        raise ValueError("X is a list of mappings; pass a data frame, e.g. pandas.DataFrame(X)")
+    if isinstance(row, Iterable) and not isinstance(row, (str, bytes)):
+        raise ValueError("X is an array of rows, not a matrix; give every row the same number of values and stack them")
 
 
 def _of_sparse(X: Any) -> Table:
@@ -187,7 +225,10 @@ def _of_frame(X: Any) -> Table | None:
         raise ValueError(
             f"X has column names that are text, such as {texts[0]!r}, and {other!r}; make all of them text"
         )
-    return Table(list(frame.iter_columns()), shape, tuple(map(str, texts)) or None)
+    if texts:
+        return Table(list(frame.iter_columns()), shape, tuple(map(str, texts)))
+    labels = None if list(names) == list(range(len(names))) else tuple(repr(plain(name)) for name in names)
+    return Table(list(frame.iter_columns()), shape, labels=labels)
 
 
 def _check_shape(shape: Sequence[int]) -> tuple[int, int]:
@@ -206,7 +247,10 @@ def _check_shape(shape: Sequence[int]) -> tuple[int, int]:
     n, d = shape
     for number, what in ((n, "sample(s)"), (d, "feature(s)")):
         if number == 0:
-            raise ValueError(f"Found array with 0 {what} (shape=({n}, {d})) while a minimum of 1 is required.")
+            raise ValueError(
+                f"Found array with 0 {what} (shape=({n}, {d})) while a minimum of 1 is required. Pass X with at least "
+                "one row and one column."
+            )
     if d > MOST_COLUMNS:
         raise ValueError(f"X has {d} columns; the limit is {MOST_COLUMNS}, select some")
     return int(n), int(d)
@@ -225,26 +269,71 @@ def _of_series(series: Any, label: str, categorical: bool) -> Numbers | Texts:
 
     dtype = series.dtype
     categorical |= dtype in (nw.Categorical, nw.Enum)
+    if series.implementation.is_pyarrow():
+        series = nw.from_native(decoded(series.to_native()), series_only=True)
+        dtype = series.dtype
+    if dtype in (nw.List, nw.Array, nw.Struct, nw.Time):
+        raise TypeError(f"X has type {dtype} in {label}; an argument must be a string or a number, {_CONVERT}")
     if categorical or dtype in (nw.String, nw.Object):
-        # Convert values without nulls: nulls turn integers into floats, and Arrow's dictionaries lose them.
+        # Convert values without nulls, because nulls turn integers into floats.
         values = np.full(len(series), None, dtype=object)
-        present = series.drop_nulls()
-        # Before version 23, pyarrow cannot convert dictionaries with unsigned indices, which polars makes, to NumPy.
-        dictionary = dtype in (nw.Categorical, nw.Enum) and series.implementation.is_pyarrow()
-        values[~series.is_null().to_numpy()] = present.to_list() if dictionary else present.to_numpy()
+        values[~series.is_null().to_numpy()] = series.drop_nulls().to_numpy()
         return _of_objects(values.tolist(), label, categorical)
     if dtype.is_numeric() or dtype == nw.Boolean:
         return Numbers(_floats(series))
     if dtype in (nw.Datetime, nw.Date):
-        return Numbers(_floats(series.dt.timestamp("us")) / _MICROSECONDS, "date")
+        return Numbers(_seconds_of(series, series.dt.timestamp("us"), series.dt.timestamp("ms"), label), "date")
     if dtype == nw.Duration:
-        return Numbers(_floats(series.dt.total_microseconds()) / _MICROSECONDS, "duration")
-    return _of_columns(series.to_numpy()[:, None], label)
+        times = series.dt.total_microseconds(), series.dt.total_milliseconds()
+        return Numbers(_seconds_of(series, *times, label), "duration")
+    try:
+        values = series.to_numpy()
+    except Exception:  # of the library that the column is from
+        kind = getattr(series.to_native(), "type", dtype)
+        raise TypeError(f"X has type {kind} in {label}; an argument must be a string or a number, {_CONVERT}") from None
+    return _of_columns(values[:, None], label)
+
+
+def decoded(column: Any) -> Any:
+    """Return an Arrow column without dictionary and run-end encoding, in a layout that every Arrow function accepts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return decoded(column.cast(kind.value_type))
+    if pa.types.is_run_end_encoded(kind):
+        return decoded(pc.run_end_decode(column))
+    if str(kind).startswith(("list_view", "large_list_view")):
+        return column.cast(pa.large_list(kind.value_type))
+    views = {"string_view": pa.large_string, "binary_view": pa.large_binary}
+    return column.cast(views[str(kind)]()) if str(kind) in views else column
+
+
+def _seconds_of(series: Any, microseconds: Any, milliseconds: Any, label: str) -> NDArray[np.float64]:
+    """Return times in seconds. Raise ValueError for those that overflow in microseconds."""
+    found = _floats(microseconds)
+    missing = np.isnan(found[0])
+    far = missing != series.is_null().to_numpy()
+    # Durations are cut towards zero and dates towards the past.
+    far |= ~missing & (np.abs(found[0] / 1000 - _floats(milliseconds)[0]) > np.maximum(1, np.abs(found[0]) * 1e-15))
+    _refuse_far(far, label)
+    return found / _MICROSECONDS
+
+
+def _refuse_far(far: NDArray[np.bool_], label: str) -> None:
+    if far.any():
+        raise ValueError(
+            f"X has a date or duration in row {int(far.argmax())}, {label}, that is more than 290,000 years away; "
+            "correct it or drop the column"
+        )
 
 
 def _floats(series: Any) -> NDArray[np.float64]:
     import narwhals.stable.v2 as nw
 
+    if series.dtype in (nw.Int128, nw.UInt128):  # which NumPy does not have
+        series = series.cast(nw.Float64)
     if not series.dtype.is_integer():
         return np.array(series.cast(nw.Float64).to_numpy(), dtype=np.float64)[None]
     # NumPy rounds large integers, Arrow refuses to.
@@ -263,6 +352,11 @@ def _of_columns(values: NDArray[Any], label: str, categorical: bool = False) -> 
         with np.errstate(over="ignore"):  # a long double may become infinite, which is refused later
             return Numbers(np.array(values.T, dtype=np.float64, order="C"))
     is_date = kind == "M"
+    unit, step = np.datetime_data(values.dtype)
+    if unit == "generic" and not np.isnat(values).all():
+        raise ValueError(f"X has durations without a unit in {label}; convert them, e.g. to timedelta64[s]")
+    limit = 2.0**63 / (_UNITS.get(unit, 1) * step)
+    _refuse_far((np.abs(values.astype(np.int64).astype(np.float64)) >= limit)[:, 0] & ~np.isnat(values[:, 0]), label)
     microseconds = values.astype("datetime64[us]" if is_date else "timedelta64[us]").astype(np.int64)
     seconds = np.where(np.isnat(values), np.nan, microseconds / _MICROSECONDS)
     return Numbers(seconds.T, "date" if is_date else "duration")
@@ -281,7 +375,7 @@ def _of_objects(items: list[Any], label: str, categorical: bool = False) -> Numb
     if categorical:
         return _factorise(items)
     if "text" in kinds and kinds <= {"text", "number"}:
-        return parse(_factorise(items))
+        return parse(_factorise(items), label)
     if kinds <= {"date"} or kinds <= {"duration"}:
         seconds = [np.nan if item is None else _seconds(item) for item in items]
         kind = next(iter(kinds), "number")  # no kind: all values are missing
@@ -292,6 +386,8 @@ def _of_objects(items: list[Any], label: str, categorical: bool = False) -> Numb
         return Numbers(np.array(items, dtype=np.float64)[None])
     except OverflowError:
         raise ValueError(f"{label} has a number beyond double precision, which is infinite; replace it") from None
+    except ValueError:  # a signalling NaN of the decimal module
+        raise ValueError(f"{label} has a value that is not a number; replace it") from None
 
 
 def _refuse_kinds(items: list[Any], types: dict[type, str], label: str) -> None:
@@ -304,7 +400,7 @@ def _refuse_kinds(items: list[Any], types: dict[type, str], label: str) -> None:
             raise ValueError(f"Complex data not supported; row {row}, {label} holds {items[row]}")
         # scikit-learn's checks expect this type of error and this wording.
         found = f"X has a {type(items[row]).__name__} in row {row}, {label}"
-        raise TypeError(f"{found}; an argument must be a string or a number, convert it or drop the column")
+        raise TypeError(f"{found}; an argument must be a string or a number, {_CONVERT}")
 
 
 def _kind_of(kind: type) -> str:
@@ -350,20 +446,44 @@ def _category_text(item: Any) -> str:
     return as_text(int(item) if isinstance(item, (bool, np.bool_)) else item)
 
 
-def parse(texts: Texts) -> Numbers | Texts:
-    """Return texts as numbers if all of them are, else unchanged."""
-    found = []
-    for text in texts.values:
-        number = to_number(text)
-        if number is None:
-            return texts
-        found.append(number)
-    found.append(np.nan)  # the last value is that of code -1
-    return Numbers(np.array(found)[texts.codes][None], "text")
+def parse(texts: Texts, label: str) -> Numbers | Texts:
+    """Return texts as numbers if all of them are, else unchanged.
+
+    Raises
+    ------
+    ValueError
+        If all of them are numbers, but some with a decimal comma or separators of thousands.
+
+    Warns
+    -----
+    UserWarning
+        If almost all of them are numbers, or all but for texts such as ``NA`` and signs of percent or currencies.
+    """
+    numbers = [to_number(text) for text in texts.values]
+    strange = [code for code, number in enumerate(numbers) if number is None]
+    if not strange:
+        found = [*numbers, np.nan]  # the last value is that of code -1
+        return Numbers(np.array(found, dtype=np.float64)[texts.codes][None], "text")
+    code = strange[0]
+    row = int((texts.codes == code).argmax())
+    if all(is_written_number(texts.values[code]) for code in strange):
+        raise ValueError(
+            f"X has {texts.values[code][:60]!r} in row {row}, {label}, which seems to hold numbers; {_PLAIN_NUMBERS}, "
+            "or, in Python, convert the column to a categorical type if these are categories"
+        )
+    plain_numbers = len(numbers) - len(strange)
+    others = [texts.values[code] for code in strange if texts.values[code] not in MISSING_TEXTS]
+    signed = all(to_number(text.strip(_SIGNS)) is not None for text in others)
+    if plain_numbers >= max(_FEW, 4 * len(strange)) or (signed and (plain_numbers or others)):
+        warn(
+            f"X has {texts.values[code][:60]!r} in row {row}, {label}, which is read as categories; most of its values "
+            "look like numbers, correct the others if it holds numbers"
+        )
+    return texts
 
 
 def to_number(text: str) -> float | None:
-    """Return the number that a text stands for, or None if it is not a number.
+    """Return the number that a text stands for, or None if it is not a plain number.
 
     Examples
     --------
@@ -374,3 +494,19 @@ def to_number(text: str) -> float | None:
         return None if "_" in text else float(text)  # Python would read 1_5 as 15
     except ValueError:
         return None
+
+
+def is_written_number(text: str) -> bool:
+    """Return whether a text is a number as people write it, perhaps with separators that `to_number` refuses.
+
+    Examples
+    --------
+    >>> is_written_number("1,5"), is_written_number("1.234,5"), is_written_number("1,2,3")
+    (True, True, False)
+    """
+    return _WRITTEN.fullmatch(text.strip()) is not None
+
+
+def number_advice(text: str) -> str:
+    """Return what to do about a text that is not a plain number."""
+    return _PLAIN_NUMBERS if is_written_number(text) else "correct it"

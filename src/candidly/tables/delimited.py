@@ -2,23 +2,27 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from candidly.messages import CONTROL, FORMULA_START, NUMBER, escape_control, option
+from candidly.messages import CONTROL, FORMULA, NEUTRALISED, NUMBER, neutralise, option, restore, warn
 
 _ROWS = 1 << 15  # rows to write at a time
 _BYTES = 1 << 24  # bytes to read at a time, which also limits the length of a row
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_UNFINISHED = "unexpected end of data"  # the message of the csv module
 _NOT_UTF8 = "is not text in UTF-8; save it as UTF-8"
 
-_IS_FORMULA = f"^'*{FORMULA_START}"
-_IS_NEUTRALISED = f"^'+{FORMULA_START}"
-_IS_NUMBER = f"^{NUMBER}$"
+_BOM = b"\xef\xbb\xbf"
+_CELLS = (
+    rb'(?:(?:"(?:[^"\r\n]++|"")*+"[^%(mark)b\r\n]*+'  # quoted on one line; Arrow keeps text behind the quote
+    rb'|"(?:[^"]++|"")*+"(?=[%(mark)b\r\n])'  # quoted, with line breaks
+    rb'|[^"%(mark)b\r\n][^%(mark)b\r\n]*+)?+[%(mark)b\r\n])*+'
+)
+_LINES_BEFORE_TEXT = re.compile(rb'"(?:[^"\r\n]++|"")*+[\r\n](?:[^"]++|"")*+"[^"]')
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,9 @@ def read(source: Text, texts: Collection[str]) -> Any:
         start = stream.read(4096)
     if start.startswith(_UTF16) or b"\0" in start:
         raise ValueError(f"{source.name} {_NOT_UTF8}")
+    _check_quotes(source)
     header = _read_header(source)
-    names: list[str] = restore(pa.array(name.strip() for name in header)).to_pylist()
+    names = [restore(name.strip()) for name in header]
     check_columns(source.name, names)  # before parsing, because column types are set by name
     kept = [raw for raw, name in zip(header, names, strict=True) if name in texts]
     table = _parse(source, header, kept)
@@ -47,9 +52,53 @@ def read(source: Text, texts: Collection[str]) -> Any:
     if times:  # times of day are not numbers: read them as text
         table = _parse(source, header, [*kept, *times])
     columns = [_decode(source.name, name, column) for name, column in zip(names, table.columns, strict=True)]
-    if any("\n" in str(column[-1]) for column in columns if len(column)):
-        _check_end(source, len(header))
+    _warn_of_swallowed_rows(source, names, columns)
     return pa.table(columns, names=names)
+
+
+def _check_quotes(source: Text) -> None:
+    """Raise ValueError for a quote that is not closed: it would make the following rows a part of its cell."""
+    cells = re.compile(_CELLS % {b"mark": re.escape(source.delimiter.encode())})
+    rest = b""
+    line = 1
+    with source.open() as stream:
+        start = stream.read(_BYTES).removeprefix(_BOM)
+        while start or rest:
+            data = rest + (start or b"\n")
+            end = len(data) - 1  # without a quote, only the last character matters: a cell may start behind it
+            if b'"' in data:
+                found = cells.match(data)
+                assert found is not None, "the pattern also matches no cell"
+                end = found.end()
+            line += data.count(b"\n", 0, end)
+            rest = data[end:] if start else b""
+            if len(rest) > _BYTES:
+                raise ValueError(f"{source.name} has a row of more than {_BYTES >> 20} MiB; is a quote not closed?")
+            if data[end : end + 1] == b'"' and (not start or _LINES_BEFORE_TEXT.match(rest)):
+                raise ValueError(
+                    f"{source.name} is not a table: the quote at the start of a cell in line {line} is not closed; "
+                    "close it, and double quotes that belong to the text"
+                )
+            start = stream.read(_BYTES)
+
+
+def _warn_of_swallowed_rows(source: Text, names: Sequence[str], columns: Sequence[Any]) -> None:
+    """Warn of cells that look like several rows of the table: a quote that is not closed ends at the next one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    width = len(columns)
+    for j, values in enumerate(columns if width > 1 else ()):
+        if not pa.types.is_string(values.type):
+            continue
+        for row in pc.indices_nonzero(pc.match_substring(values, "\n").fill_null(False)).to_pylist():
+            first, *inner, last = (line.count(source.delimiter) for line in values[row].as_py().split("\n"))
+            if first == width - 1 - j and last == j and set(inner) <= {width - 1}:
+                warn(
+                    f"{source.name}: row {row} has a text of {len(inner) + 2} lines in column {names[j]!r} that look "
+                    "like rows of the table; check that every quote is closed"
+                )
+                return
 
 
 def _read_header(source: Text) -> list[str]:
@@ -114,13 +163,6 @@ def _find_ragged(source: Text, width: int) -> str | None:
     return None
 
 
-def _check_end(source: Text, width: int) -> None:
-    """Raise ValueError if a quote is never closed: the rest of the file would be one cell of the last row."""
-    where = _find_ragged(source, width)
-    if where is not None and where.endswith(_UNFINISHED):
-        raise ValueError(f"{source.name} is not a table: {where}; close the quote there")
-
-
 def _decode(file: str, name: str, values: Any) -> Any:
     """Return a column as text, with empty cells as missing values."""
     import pyarrow as pa
@@ -134,7 +176,8 @@ def _decode(file: str, name: str, values: Any) -> Any:
             raise ValueError(f"{file}: row {row} is not UTF-8 in column {name!r}; save the file as UTF-8") from None
     if not pa.types.is_string(values.type):
         return values
-    return restore(pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values))
+    values = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+    return _replace(values, pc.match_substring_regex(values, NEUTRALISED), restore)
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -145,11 +188,18 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def restore(values: Any) -> Any:
-    """Take away the apostrophe that `neutralise` put in front."""
+def _replace(values: Any, chosen: Any, function: Callable[[str], str]) -> Any:
+    """Return a column of texts with a function applied to those that are chosen, which are few."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.match_substring_regex(values, _IS_NEUTRALISED), pc.utf8_slice_codeunits(values, 1), values)
+    chosen = pc.fill_null(chosen, False)
+    if not pc.any(chosen).as_py():
+        return values
+    found = pa.array([function(text) for text in pc.filter(values, chosen).to_pylist()], pa.string())
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    mask = chosen.combine_chunks() if isinstance(chosen, pa.ChunkedArray) else chosen
+    return pc.replace_with_mask(whole, mask, found)
 
 
 class Lines:
@@ -174,7 +224,7 @@ class Lines:
         import pyarrow as pa
 
         self.delimiter = delimiter
-        self.header = neutralise(pa.array(table.column_names, pa.string())).to_pylist()
+        self.header = list(map(neutralise, table.column_names))
         columns = [_to_text(name, values, separator) for name, values in zip(self.header, table.columns, strict=True)]
         self.table = pa.table(columns, names=self.header)
 
@@ -204,12 +254,12 @@ def _to_text(name: str, values: Any, separator: str) -> Any:
 
     kind = values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return neutralise(_join(name, values, separator))
+        return neutralise_column(_join(name, values, separator))
     try:
         texts = values.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise ValueError(f"column {name!r} has type {kind}, which CSV does not have; write Parquet") from None
-    return texts if pa.types.is_primitive(kind) else neutralise(texts)
+    return texts if pa.types.is_primitive(kind) else neutralise_column(texts)
 
 
 def _join(name: str, values: Any, separator: str) -> Any:
@@ -225,14 +275,11 @@ def _join(name: str, values: Any, separator: str) -> Any:
     return pc.binary_join(values.cast(pa.list_(pa.string())), separator)
 
 
-def neutralise(values: Any) -> Any:
-    """Apply the rule of `candidly.messages.neutralise` to a column of texts."""
-    import pyarrow as pa
+def neutralise_column(values: Any) -> Any:
+    """Apply `candidly.messages.neutralise` to a column of texts."""
     import pyarrow.compute as pc
 
-    if pc.any(pc.match_substring_regex(values, CONTROL)).as_py():
-        texts = (value if value is None else escape_control(value) for value in values.to_pylist())
-        values = pa.array(texts, pa.string())
-    looks_like_formula = pc.match_substring_regex(values, _IS_FORMULA)
-    is_number = pc.match_substring_regex(values, _IS_NUMBER)
-    return pc.if_else(pc.and_not(looks_like_formula, is_number), pc.binary_join_element_wise("'", values, ""), values)
+    looks_like_formula = pc.match_substring_regex(values, FORMULA)
+    is_number = pc.match_substring_regex(values, f"^{NUMBER}$")
+    risky = pc.or_(pc.and_not(looks_like_formula, is_number), pc.match_substring_regex(values, CONTROL))
+    return _replace(values, risky, neutralise)

@@ -14,9 +14,10 @@ from candidly.messages import listed, visible, warn
 from candidly.store.validation import count, distinct, list_of, optional, record, require, text
 from candidly.tables import column_encoders
 from candidly.tables.column_encoders import KINDS, Category, Number
-from candidly.tables.columns import MOST_COLUMNS, Numbers, Table, Texts, parse, read, to_number
+from candidly.tables.columns import MOST_COLUMNS, Numbers, Table, Texts, number_advice, parse, read, to_number
 
 _ESTIMATOR = "PartialLabelClassifier"  # scikit-learn's messages name it
+_IN_ORDER = "columns are taken in their order"
 _LINES = 20  # lines of a description for each kind of column
 _MOST_PIXELS = 2**31 - 1  # numbers in one image
 
@@ -39,6 +40,8 @@ class Features:
         Number of rows that `fit` used.
     image : tuple of int or None
         Shape of one image, if X held images: they are not encoded, and there are no columns.
+    labels : tuple of str or None
+        Column names of a data frame that are not text, as text; None also if they are 0, 1, 2, …
 
     Examples
     --------
@@ -58,6 +61,7 @@ class Features:
     names_: tuple[str, ...] | None
     rows: int
     image: tuple[int, ...] | None = None
+    labels: tuple[str, ...] | None = None
 
     @classmethod
     def fit(cls, X: Any, *, rows: NDArray[np.intp] | None = None, max_categories: int = 50) -> "Features":
@@ -91,7 +95,8 @@ class Features:
                     extremes.append(f"{block.values[k, row]:g} in {place}")
             else:
                 columns.append(column_encoders.fit_texts(block, table.label(j), max_categories))
-        features = cls(tuple(columns), table.names, table.shape[0] if rows is None else len(rows))
+        number = table.shape[0] if rows is None else len(rows)
+        features = cls(tuple(columns), table.names, number, labels=table.labels)
         if extremes:
             _report_extremes(extremes, len(columns))
         if features.width > MOST_COLUMNS:
@@ -120,7 +125,7 @@ class Features:
         Parameters
         ----------
         X : as in `fit`
-            Columns of a table are matched by name; their order does not matter.
+            Columns of a table are matched by name, also by names that are not text; their order does not matter.
         quiet : bool
             Whether to leave out the warnings below.
 
@@ -172,12 +177,13 @@ class Features:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything in JSON types; `from_json` restores floating-point numbers to the bit."""
-        return {
+        facts = {
             "rows": self.rows,
             "names": None if self.names_ is None else list(self.names_),
             "image": None if self.image is None else list(self.image),
             "columns": [column_encoders.to_json(column) for column in self.columns],
         }
+        return facts if self.labels is None else facts | {"labels": list(self.labels)}
 
     @classmethod
     def from_json(cls, facts: Any) -> "Features":
@@ -189,8 +195,11 @@ class Features:
 
     @classmethod
     def _from_json(cls, facts: Any) -> "Features":
+        if isinstance(facts, dict):
+            facts = {"labels": None} | facts  # which is left out where it is None
         _check_facts(facts, "the whole")
         rows = facts["rows"]
+        labels = facts["labels"]
         names = facts["names"]
         columns = facts["columns"]
         if facts["image"] is not None:
@@ -198,12 +207,15 @@ class Features:
             require(math.prod(image) <= _MOST_PIXELS, "the size of an image", math.prod(image))
             require(not columns, "the number of columns beside an image", len(columns))
             require(names is None, "the list of names beside an image", names)
+            require(labels is None, "the list of labels beside an image", labels)
             return cls((), None, rows, image)
         require(names is None or len(names) == len(columns), "names", names)
+        require(labels is None or (names is None and len(labels) == len(columns)), "labels", labels)
         known = tuple(column_encoders.from_json(column) for column in columns)
         for j, column in enumerate(known):
             require(column.missing <= rows, f"columns[{j}]['missing']", column.missing)
-        features = cls(known, None if names is None else tuple(names), rows)
+        found = [None if one is None else tuple(one) for one in (names, labels)]
+        features = cls(known, found[0], rows, labels=found[1])
         require(0 < features.width <= MOST_COLUMNS, "the number of encoded columns", features.width)
         return features
 
@@ -218,13 +230,21 @@ class Features:
     def _take_columns(self, table: Table) -> Table:
         """Return the columns in the order of `fit`."""
         if self.names_ is not None and table.names is not None:
-            _compare_names(self.names_, table.names)
-            return table.by_name(self.names_)
+            return _arrange(table, table.names, self.names_)
+        if self.labels is not None and table.labels is not None:
+            return _arrange(table, table.labels, self.labels)
         # The next three messages are scikit-learn's: its estimator checks look for them.
         if table.shape[1] != len(self.columns):
             raise ValueError(
                 f"X has {table.shape[1]} features, but {_ESTIMATOR} is expecting {len(self.columns)} features as input"
             )
+        numbered = tuple(map(str, range(len(self.columns))))
+        if self.names_ is None and self.labels is None and table.labels is not None:
+            if set(table.labels) == set(numbered):
+                return _arrange(table, table.labels, numbered)
+            warn(f"X has column labels such as {table.labels[0]}, but {_ESTIMATOR} was fitted without; {_IN_ORDER}")
+        elif self.labels is not None:
+            warn(f"X has no column labels, but {_ESTIMATOR} was fitted with {self.labels[0]}, …; {_IN_ORDER}")
         if self.names_ is None and table.names is not None:
             warn(f"X has feature names, but {_ESTIMATOR} was fitted without feature names")
         if self.names_ is not None and table.names is None:
@@ -236,14 +256,15 @@ _check_facts = record(
     {
         "rows": count(1, 2**63 - 1),
         "names": optional(distinct(list_of(text, 0, MOST_COLUMNS))),
+        "labels": optional(distinct(list_of(text, 0, MOST_COLUMNS))),
         "image": optional(list_of(count(1, _MOST_PIXELS), 3, 3)),
         "columns": list_of(column_encoders.check, 0, MOST_COLUMNS),
     }
 )
 
 
-def _compare_names(fitted: Sequence[str], found: Sequence[str]) -> None:
-    """Raise ValueError if a table has other columns than the table that was fitted."""
+def _arrange(table: Table, found: Sequence[str], fitted: Sequence[str]) -> Table:
+    """Return the columns in the order of `fit`. Raise ValueError if there are others, or if some are missing."""
     lacking = sorted(set(fitted) - set(found))
     extra = sorted(set(found) - set(fitted))
     wrong = []
@@ -252,7 +273,12 @@ def _compare_names(fitted: Sequence[str], found: Sequence[str]) -> None:
     if extra:
         wrong.append(f"has the columns {listed(map(repr, extra))}, which fit did not see")
     if wrong:
-        raise ValueError(f"X {' and '.join(wrong)}; pass the columns that were fitted")
+        advice = "pass the columns that were fitted"
+        if extra:
+            advice += ", and leave others out (in a terminal, with --drop)"
+        raise ValueError(f"X {' and '.join(wrong)}; {advice}")
+    position = {name: j for j, name in enumerate(found)}
+    return table.take_columns([position[name] for name in fitted])
 
 
 def _report_extremes(extremes: Sequence[str], columns: int) -> None:
@@ -313,14 +339,19 @@ class _Encoder:
 
     def _as_numbers(self, first: int, block: Numbers | Texts, column: Number) -> Numbers:
         """Return a block as numbers, because its column held numbers in `fit`."""
-        parsed = parse(block) if isinstance(block, Texts) else block
-        if isinstance(parsed, Numbers):
+        if isinstance(block, Numbers):
+            return block
+        label = self.table.label(first)
+        code = next((code for code, text in enumerate(block.values) if to_number(text) is None), None)
+        if code is None:
+            parsed = parse(block, label)
+            assert isinstance(parsed, Numbers), "all texts are numbers"
             return parsed
-        code = next(code for code, text in enumerate(parsed.values) if to_number(text) is None)
-        row = int((parsed.codes == code).argmax())
-        value = reprlib.repr(parsed.values[code])
+        row = int((block.codes == code).argmax())
+        text = block.values[code]
         raise ValueError(
-            f"X has {value} in row {row}, {self.table.label(first)}, which held {KINDS[column.kind]} in fit; correct it"
+            f"X has {reprlib.repr(text)} in row {row}, {label}, which held {KINDS[column.kind]} in fit; "
+            f"{number_advice(text)}"
         )
 
     def warn_of_unseen(self) -> None:

@@ -176,16 +176,22 @@ def read_votes(
     return _collect(table.take(rows), name, features, schema, candidates, counted.weights()[order]), counted
 
 
-def column_texts(column: Any) -> list[str | None]:
+def column_texts(column: Any, place: str) -> list[str | None]:
     """Return the values of a column as text, without surrounding blanks, and None where one is missing.
+
+    Messages call the column `place`.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> column_texts(pa.chunked_array([[7.0, None, 0.5]]))
+    >>> column_texts(pa.chunked_array([[7.0, None, 0.5]]), "the ids")
     ['7', None, '0.5']
     """
-    return [None if is_missing(value) else as_text(value).strip() for value in column.to_pylist()]
+    try:
+        values = column.to_pylist()
+    except (OverflowError, ValueError):
+        raise ValueError(f"{place} has dates or durations that are too far away; convert them to text") from None
+    return [None if is_missing(value) else as_text(value).strip() for value in values]
 
 
 def name_of(source: files.FilePath) -> str:
@@ -201,15 +207,23 @@ def name_of(source: files.FilePath) -> str:
 
 def check_types(table: Any, file: str) -> None:
     """Check that every column of a table holds numbers, dates or text."""
+    for field in table.schema:
+        if not _is_feature(field.type):
+            raise ValueError(
+                f"{file}: column {field.name!r} has type {field.type}; convert it to numbers or text, or leave it out "
+                f"with {OPTIONS['drop']}"
+            )
+
+
+def _is_feature(kind: Any) -> bool:
+    """Return whether a column of this Arrow type can be a feature."""
     from pyarrow import types
 
-    for field in table.schema:
-        kind = field.type
-        if types.is_nested(kind) or types.is_time(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-            raise ValueError(
-                f"{file}: column {field.name!r} has type {kind}; convert it to numbers or text, or leave it out with "
-                f"{OPTIONS['drop']}"
-            )
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _is_feature(kind.value_type)
+    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    times = types.is_date(kind) or types.is_timestamp(kind) or types.is_duration(kind)
+    return bool(numbers or times or types.is_null(kind) or class_columns.is_text(kind) or str(kind) == "string_view")
 
 
 def _count(
@@ -292,7 +306,7 @@ def _read_ids(column: Any, file: str, id_: str) -> list[str]:
     """Return the ids as text. Raise ValueError if one is missing or repeated."""
     ids: list[str] = []
     known: dict[str, int] = {}
-    for row, text in enumerate(column_texts(column)):
+    for row, text in enumerate(column_texts(column, f"{file}: column {id_!r}")):
         if not text:
             raise ValueError(f"{file}: row {row} has no id in column {id_!r}; fill it or drop the row")
         if text in known:
@@ -308,7 +322,7 @@ def _read_labels(column: Any, file: str, labels: str, candidates: Candidates) ->
     """Return the true labels as text, and warn of those that are not classes: such rows cannot be scored."""
     known = set(candidates.classes)
     texts: list[str | None] = []
-    for text in column_texts(column):
+    for text in column_texts(column, f"{file}: column {labels!r}"):
         if text and text not in known:
             text = integer_text(text) or text  # 7.0 for the class 7
         texts.append(text or None)

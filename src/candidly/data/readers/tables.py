@@ -13,7 +13,7 @@ from candidly.data.dataset import Dataset
 from candidly.data.readers.user_files import checked
 from candidly.tables import files
 from candidly.tables.class_columns import Block, Names, is_text, missing_mask, read_classes
-from candidly.tables.columns import to_number
+from candidly.tables.columns import is_written_number, number_advice, to_number
 from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
 
 
@@ -154,7 +154,8 @@ def _check_numbers(column: Any, name: str, file: str) -> None:
         if is_text(kind):
             for row, text in enumerate(column.to_pylist()):
                 if text is not None and to_number(text) is None:
-                    raise ValueError(f"{file}: row {row} has {text[:60]!r} in column {name!r}; {advice}")
+                    found = f"{file}: row {row} has {text[:60]!r} in column {name!r}"
+                    raise ValueError(f"{found}; {number_advice(text) if is_written_number(text) else advice}")
         if not pa.types.is_null(kind):
             raise ValueError(f"{file}: column {name!r} has type {kind}; {advice}")
     if column.null_count:
