@@ -48,7 +48,7 @@ def refusal(capsys, arguments):
         ([*FIT, "--alpha", "inf"], "--alpha is 'inf'; give a number"),
         ([*FIT, "--alpha", "x"], "--alpha is 'x'; give a number"),
         (["table", "runs", "--style", "txt"], "--style is 'txt' (did you mean 'text'?); use one of text, markdown"),
-        (["fit", "rows.csv", "--candidates", "tags", "--out", ""], "fit needs --out"),
+        (["fit", "rows.csv", "--candidates", "tags", "--out", ""], "--out is empty; name a file or a folder"),
     ],
 )
 def test_wrong_usage(capsys, arguments, message):
