@@ -97,8 +97,9 @@ def _origin_problem(error: BaseException) -> str:
 
 
 def _is_binding(error: BaseException) -> bool:
-    """Return whether Python refused the arguments of the case's own call."""
-    return type(error) is TypeError and Path(_origin(error)[0].co_filename).is_relative_to(HARNESS)
+    """Return whether Python refused the arguments of the case's own call, which may be to a decorated function."""
+    file = Path(_origin(error)[0].co_filename)
+    return type(error) is TypeError and (file.is_relative_to(HARNESS) or file.name == "contextlib.py")
 
 
 def _origin(error: BaseException) -> tuple[CodeType, str]:
