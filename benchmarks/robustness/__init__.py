@@ -27,7 +27,8 @@ The rule for a **clear** error in Python, all of:
    signature. An error that NumPy, torch, Arrow or Python raised inside a function that candidly called does not count.
 3. Its message contains one of the words that the case lists: the argument, column, file or option at fault.
 4. It says what to do or what is allowed: the message has a semicolon followed by text, or one of the words and phrases
-   in `benchmarks.robustness.rule.ADVICE`. Python's own errors about unknown and missing arguments are exempt.
+   in `benchmarks.robustness.rule.ADVICE`; or it gives the reason of the operating system, such as "No space left on
+   device". Python's own errors about unknown and missing arguments are exempt.
 5. It has at most 2,048 characters, and no control characters other than line breaks.
 
 The rule for a clear error of a command: exit status 1 or 2; nothing on standard output; the last line on standard error

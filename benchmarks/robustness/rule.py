@@ -1,6 +1,8 @@
 """The rule for clear errors, as functions of an exception or of what a command printed."""
 
 import dis
+import errno
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,8 @@ ADVICE = re.compile(
     r"use|pass|give|choose|check|set|reshape|remove)\b",
     re.IGNORECASE,
 )
+REASONS = tuple(map(os.strerror, (errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EROFS)))
+REASONS += tuple(map(os.strerror, (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENAMETOOLONG, errno.ELOOP)))
 # A warning or an error of a command is one such line.
 WARNING = re.compile(r"(candidly|warning): ")
 ERROR = re.compile(r"(candidly: )?(error: )?")
@@ -38,7 +42,7 @@ def judge_message(message: str, names: Sequence[str]) -> str:
     """Return why a message is not clear, or "" if it is."""
     if not any(name in message for name in names):
         return f"it names none of {', '.join(names)}"
-    if not ADVICE.search(message):
+    if not ADVICE.search(message) and not any(reason in message for reason in REASONS):
         return "it does not say what to do"
     if len(message) > MOST_CHARACTERS:
         return f"it has {len(message)} characters"

@@ -193,7 +193,7 @@ CASES = {
         "no rows",
     ),
     "ragged rows": (raw("a,tags\n1,cat\n2,dog,3\n"), fit("bad.csv"), "line 3 has 3 cells, the header 2"),
-    "quote not closed": (raw('a,tags\n1,cat\n2,"dog\n3,cat\n'), fit("bad.csv"), "line 3: unexpected end of data"),
+    "quote not closed": (raw('a,tags\n1,cat\n2,"dog\n3,cat\n'), fit("bad.csv"), "a cell in line 3 is not closed"),
     "latin-1": (raw("a,tags\n1,cat\n2,é\n".encode("latin1")), fit("bad.csv"), "row 1 is not UTF-8 in column 'tags'"),
     "utf-16": (raw("a,tags\n1,cat\n".encode("utf-16")), fit("bad.csv"), "bad.csv is not text in UTF-8"),
     "wrong delimiter": (raw("a;tags\n1;cat\n"), fit("bad.csv"), "if ';' separates its columns, name it with"),
@@ -260,7 +260,7 @@ CASES = {
     "a negative seed": (
         None,
         fit("rows.csv", "--seed", "-1"),
-        "random_state is -1; it must be None, an integer from 0",
+        "--seed is -1; it must be None, an integer from 0",
     ),
     # outputs
     "the model is a file": (None, fit(out="rows.csv"), "rows.csv is a file; choose another name"),

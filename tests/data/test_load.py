@@ -134,7 +134,7 @@ def test_rejects_unknown_names():
         load("MNIST")
     with pytest.raises(ValueError, match=r"'qqq'; known are .*your own files \(.mat, .npz, .csv, .csv.gz"):
         load("qqq")
-    with pytest.raises(ValueError, match="name is 3; pass the name of a dataset or the path"):
+    with pytest.raises(ValueError, match="name is 3; it must be a path"):
         load(3)
 
 

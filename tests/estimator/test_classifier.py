@@ -708,7 +708,7 @@ def test_true_labels_may_be_unknown(fitted):
         ({"validation_fraction": 1.0}, r"validation_fraction is 1.0"),
         ({"early_stopping": True, "folds": 1, "validation_fraction": 0}, "early_stopping needs held-out rows"),
         ({"max_epochs": 0}, "max_epochs is 0"),
-        ({"lr": -1}, "lr is -1.0"),
+        ({"lr": -1}, "lr is -1; it must be a finite number above 0"),
         ({"batch_size": 1}, "batch_size is 1"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"net": "cnn"}, "unknown network 'cnn'"),

@@ -436,8 +436,8 @@ def test_a_reader_survives_a_replacement(tmp_path, monkeypatch):
     states.write(tmp_path, *OLD)
     read, calls = states.read_limited, []
 
-    def replaced(path, *limit):
-        content = read(path, *limit)
+    def replaced(path, most):
+        content = read(path, most)
         calls.append(path)
         if len(calls) < 3:
             states.write(tmp_path, *(NEW if len(calls) == 1 else OLD))

@@ -25,6 +25,7 @@ from candidly import store
 from candidly.bench import marker
 from candidly.bench.names import current
 from candidly.bench.scores import Cell, Scores, check_share, mean_of
+from candidly.checks import arguments
 from candidly.messages import listed, visible
 
 __all__ = ["read", "read_csv"]
@@ -103,7 +104,9 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     >>> dict(scores.cells["lost", "proden"])
     {0: 0.625, 1: 0.75}
     """
-    folders = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    if isinstance(folders, str | os.PathLike):
+        folders = [folders]
+    folders = [arguments.path("folders", one) for one in arguments.items("folders", folders, "a path or several paths")]
     if not folders:
         raise ValueError("no folder was given; give folders with runs or Parquet files of predictions")
     sources = [
@@ -151,7 +154,7 @@ def read_csv(path: AnyPath) -> Scores:
     """
     found: dict[Entry, float] = {}
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with open(arguments.path("path", path), newline="", encoding="utf-8-sig") as file:
             lines = csv.DictReader(file, strict=True)
             for name in ("method", "dataset", "seed", "test_accuracy"):
                 if name not in (lines.fieldnames or ()):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from candidly.bench.scores import Scores
 from candidly.bench.statistics import Ranks, ranks
+from candidly.checks import arguments
 from candidly.store.figures import check_format, write_figure
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def draw(scores: Scores, path: str | os.PathLike[str], names: Mapping[str, str] 
     ...     Path(folder, "ranks.svg").read_text()[:5]
     '<?xml'
     """
+    path = arguments.path("path", path)
     check_format(path)
     found, labels = ranks(scores), scores.labels(names)
     if not found.average:

@@ -211,7 +211,7 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
     >>> spec.seeds, spec.own["strict"].alpha
     ((0, 1, 2), 0.02)
     """
-    text = store.read_text(path, _MOST_BYTES)
+    text = store.read_text(arguments.path("path", path), _MOST_BYTES)
     try:
         table = tomllib.loads(text)
         values = dict(SUITES[_known(SUITES, "suite", table.pop("suite"))]) if "suite" in table else {}

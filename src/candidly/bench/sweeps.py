@@ -25,6 +25,7 @@ from candidly.bench import datasets as sets
 from candidly.bench import marker
 from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
+from candidly.checks import arguments
 from candidly.checks.arguments import flag, instance, integer
 from candidly.checks.machine import fault
 from candidly.data.dataset import Dataset
@@ -111,7 +112,7 @@ def sweep(
     instance("spec", spec, Spec, "a candidly.bench.Spec")
     jobs = None if jobs is None else integer("jobs", jobs, least=1)
     retry_failed = flag("retry_failed", retry_failed)
-    folder, device = Path(out), str(find_device(device))
+    folder, device = arguments.path("out", out), str(find_device(device))
     folder.mkdir(parents=True, exist_ok=True)
     shown = sys.stderr.isatty() if progress is None else progress
     try:

@@ -11,11 +11,11 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from candidly import store
 from candidly.bench.scores import Scores
 from candidly.bench.statistics import LEVEL, Comparison, Ranks, compare, ranks, wins_ties_losses
+from candidly.checks import arguments
 from candidly.messages import neutralise, visible, width
 
 __all__ = ["BEGIN", "END", "insert", "render"]
@@ -131,7 +131,7 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     end
     <BLANKLINE>
     """
-    page = Path(page).resolve()  # replace the file that a symbolic link points to, not the link
+    page = arguments.path("page", page).resolve()  # replace the file that a symbolic link points to, not the link
     old = store.read_limited(page, _MOST_BYTES)
     places = []
     for marker in (BEGIN, END):

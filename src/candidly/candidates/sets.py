@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from candidly.candidates import labels
 from candidly.candidates.labels import check_spelling, class_names
 from candidly.candidates.values import unmasked
+from candidly.checks import arguments
 from candidly.messages import warn
 
 __all__ = ["Candidates", "check", "encode"]
@@ -225,7 +226,7 @@ class Candidates:
         bits = np.packbits(self.matrix)
         digest = _digest(len(self), self.classes, bits)
         saved = {"rows": len(self), "classes": list(self.classes), "digest": digest, "facts": dict(facts or {})}
-        states.write(folder, {"bits": torch.from_numpy(bits)}, saved, stem=stem)
+        states.write(arguments.path("folder", folder), {"bits": torch.from_numpy(bits)}, saved, stem=stem)
         return digest
 
     @classmethod
@@ -241,7 +242,7 @@ class Candidates:
         """
         from candidly.store import states
 
-        tensors, saved = states.read(folder, stem=stem)
+        tensors, saved = states.read(arguments.path("folder", folder), stem=stem)
         rows = saved.get("rows")
         classes = saved.get("classes")
         bits = tensors.get("bits")

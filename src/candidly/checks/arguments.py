@@ -7,12 +7,15 @@ as a plain Python type. Values from files are checked more strictly, by `candidl
 import dataclasses
 import math
 import numbers
+import os
 import reprlib
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 100
+_LONGEST_PATH = 4096  # characters; Linux accepts no more, other systems fewer
 
 
 def shown(value: Any) -> str:
@@ -132,6 +135,24 @@ def text(name: str, value: Any, wanted: str = "a text") -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} is {shown(value)}; it must be {wanted}")
     return value
+
+
+def path(name: str, value: Any) -> Path:
+    """Return a path, with ``~`` expanded; raise ValueError for other types, empty paths and null characters.
+
+    Examples
+    --------
+    >>> path("folder", "")
+    Traceback (most recent call last):
+        ...
+    ValueError: folder is ''; it must be a path, such as 'results'
+    """
+    given = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise ValueError(f"{name} is {shown(value)}; it must be a path, such as 'results'")
+    if len(given) > _LONGEST_PATH:
+        raise ValueError(f"{name} has {len(given)} characters; it must be a path of at most {_LONGEST_PATH}")
+    return Path(os.path.expanduser(given))
 
 
 def items(name: str, value: Any, wanted: str) -> Iterable[Any]:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from candidly.checks import arguments
 from candidly.data import corrupt
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Protocol
@@ -75,9 +76,7 @@ def load(
     >>> load("digits")
     Dataset('digits': 1797 rows, 64 features, 10 classes, 1.00 candidates per row)
     """
-    if not isinstance(name, str | os.PathLike):
-        raise ValueError(f"name is {name!r}; pass the name of a dataset or the path of a file")
-    path = Path(name).expanduser()
+    path = arguments.path("name", name)
     if not isinstance(name, str) or suffix_of(path) in _READERS:
         return _load_path(path)
     if name not in REGISTRY:

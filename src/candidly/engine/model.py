@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from candidly.checks import arguments
 from candidly.engine.batches import block_size, predict_block
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
@@ -226,12 +227,12 @@ class Model:
 
         Readers and other writers of the folder at the same time are safe: each reads or writes one whole model.
         """
-        states.write_folder(folder, *self.parts())
+        states.write_folder(arguments.path("folder", folder), *self.parts())
 
     @classmethod
     def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> "Model":
         """Read a model that `save` wrote; pass `net` and `method` if they were custom ones."""
-        return cls.of_parts(*states.read(folder, stem="model"), net, method)
+        return cls.of_parts(*states.read(arguments.path("folder", folder), stem="model"), net, method)
 
 
 def _is_per_row(value: Any, shape: tuple[int, int]) -> bool:

@@ -371,7 +371,7 @@ def fit(
     if graph == "on" and place.type != "cuda":
         raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
     replay = graph != "off" and place.type == "cuda"
-    folder = None if checkpoint is None else Path(checkpoint)
+    folder = None if checkpoint is None else arguments.path("checkpoint", checkpoint)
     hidden = None if progress is None else not progress
     with _alone(folder), training_on(place, deterministic):
         training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)

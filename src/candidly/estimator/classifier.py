@@ -525,7 +525,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self)
         SavedClassifier(
             self.get_params(deep=False), self.model_, self.calibration_, self.features_, self.schema_, self.trained_on_
-        ).write(folder, more)
+        ).write(arguments.path("folder", folder), more)
 
     @classmethod
     @cpu_by_default()
@@ -538,7 +538,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         net, method : callable, Method, optional
             Needed if the network or method is user-defined.
         """
-        saved = SavedClassifier.read(folder, cls._get_param_names(), net, method)
+        saved = SavedClassifier.read(arguments.path("folder", folder), cls._get_param_names(), net, method)
         classifier = cls(**saved.parameters)
         place = find_device("cpu" if classifier.device == "cpu" else "auto")  # a model from a GPU also runs without one
         classifier._set_fitted(replace(saved, model=saved.model.to(place)))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from candidly import metrics
+from candidly.checks import arguments
 from candidly.conformal.calibration import KINDS, SCORES, Candidate, Rule, read_levels
 from candidly.engine.device import cpu_by_default
 from candidly.estimator import targets
@@ -199,7 +200,7 @@ def draw(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
     ...     Path(folder, "found.svg").read_text()[:5]
     '<?xml'
     """
-    write_figure(path, lambda: _figure(evaluation))
+    write_figure(arguments.path("path", path), lambda: _figure(evaluation))
 
 
 def _figure(evaluation: Evaluation) -> "Figure":

@@ -9,6 +9,7 @@ import hashlib
 import os
 from importlib import resources
 
+from candidly.checks import arguments
 from candidly.report.facts import ReportFacts
 from candidly.report.view import view
 from candidly.store import replace
@@ -71,7 +72,8 @@ def write(facts: ReportFacts, path: str | os.PathLike[str]) -> None:
     ...     Path(folder, "page.html").read_text(encoding="utf-8") == render(facts)
     True
     """
-    replace(path, render(facts).encode())
+    target = arguments.path("path", path)
+    replace(target, render(facts).encode())
 
 
 def _read(name: str) -> str:

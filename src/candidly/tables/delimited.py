@@ -22,7 +22,7 @@ _CELLS = (
     rb'|"(?:[^"]++|"")*+"(?=[%(mark)b\r\n])'  # quoted, with line breaks
     rb'|[^"%(mark)b\r\n][^%(mark)b\r\n]*+)?+[%(mark)b\r\n])*+'
 )
-_QUOTED = re.compile(rb'"(?:[^"]++|"")*+"[^"]')
+_LINES_BEFORE_TEXT = re.compile(rb'"(?:[^"\r\n]++|"")*+[\r\n](?:[^"]++|"")*+"[^"]')
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,20 @@ def _check_quotes(source: Text) -> None:
         start = stream.read(_BYTES).removeprefix(_BOM)
         while start or rest:
             data = rest + (start or b"\n")
-            found = cells.match(data)
-            assert found is not None, "the pattern also matches no cell"
-            line += data.count(b"\n", 0, found.end())
-            rest = data[found.end() :]
+            end = len(data) - 1  # without a quote, only the last character matters: a cell may start behind it
+            if b'"' in data:
+                found = cells.match(data)
+                assert found is not None, "the pattern also matches no cell"
+                end = found.end()
+            line += data.count(b"\n", 0, end)
+            rest = data[end:] if start else b""
             if len(rest) > _BYTES:
                 raise ValueError(f"{source.name} has a row of more than {_BYTES >> 20} MiB; is a quote not closed?")
-            if rest.startswith(b'"') and (not start or _QUOTED.match(rest)):
+            if data[end : end + 1] == b'"' and (not start or _LINES_BEFORE_TEXT.match(rest)):
                 raise ValueError(
                     f"{source.name} is not a table: the quote at the start of a cell in line {line} is not closed; "
                     "close it, and double quotes that belong to the text"
                 )
-            if not start:
-                return
             start = stream.read(_BYTES)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from candidly import store
+from candidly.checks import arguments
 from candidly.store.limits import Bounded, check_bytes
 from candidly.tables import delimited
 
@@ -422,7 +423,7 @@ def _check_suffix(place: FilePath, what: str, suffixes: Sequence[str]) -> str:
     """Return the suffix. Raise ValueError if it is not one of these."""
     if _is_stream(place):
         return ".csv"
-    suffix = suffix_of(place)
+    suffix = suffix_of(_path(place))
     if suffix not in suffixes:
         raise ValueError(f"{place} cannot be {what}: its name must end in {', '.join(suffixes)}")
     return suffix
@@ -433,7 +434,7 @@ def _is_stream(place: FilePath) -> bool:
 
 
 def _path(place: FilePath) -> Path:
-    return Path(place).expanduser()
+    return arguments.path("the table's path", place)
 
 
 def _reason(error: Exception) -> str:
