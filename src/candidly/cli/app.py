@@ -53,7 +53,8 @@ def _run(arguments: Sequence[str]) -> int:
         terminal.complain(str(stopped) or "interrupted; finished work is kept, and no file is incomplete")
     except Exception as error:
         status = 1
-        terminal.complain(fault(error) or _explain(error, typed))
+        explained = isinstance(error, OSError) and error.errno is None  # by the library
+        terminal.complain((None if explained else fault(error)) or _explain(error, typed))
         _show_traceback()
     finally:
         terminal.discard()
