@@ -10,6 +10,7 @@ from candidly.checks.arguments import integer
 from candidly.cleaning import find_cleaner
 from candidly.cli.terminal import say
 from candidly.data import corrupt
+from candidly.engine.device import find_device
 from candidly.engine.memory import require_runs
 from candidly.engine.problem import Problem
 from candidly.engine.training import fit
@@ -25,6 +26,7 @@ def run(seeds: int, device: str) -> None:
     digits = data.load("digits")
     assert digits.y is not None
     y = digits.y
+    find_device(device)
     require_runs(integer("seeds", seeds, least=1), len(y), len(digits.classes))
     say("Making candidate sets from the confusions of a network trained on the true labels ...")
     S = corrupt.instance_dependent(digits.X, y, len(digits.classes), seed=0, rate=0.4, recipe=RECIPE, device=device)
