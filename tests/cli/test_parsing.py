@@ -26,6 +26,7 @@ def refusal(capsys, arguments):
         ([], "no command was given; use one of fit, clean"),
         (["predcit"], "there is no command 'predcit' (did you mean 'predict'?); see `candidly --help`"),
         (["--hlep"], "there is no option '--hlep' (did you mean '--help'?)"),
+        (["--version", "x"], "--version takes no arguments, but 'x' follows"),
         (["xyz"], "there is no command 'xyz'; see `candidly --help`"),
         (["fit"], "fit needs TABLE and --candidates and --out; see `candidly fit --help`"),
         (["table"], "table needs FOLDER"),

@@ -30,7 +30,7 @@ from candidly.checks.arguments import flag, instance, integer
 from candidly.checks.machine import fault
 from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
-from candidly.messages import listed, visible, warn
+from candidly.messages import listed, option, visible, warn
 from candidly.store.lock import locked
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
@@ -113,7 +113,12 @@ def sweep(
     jobs = None if jobs is None else integer("jobs", jobs, least=1)
     retry_failed = flag("retry_failed", retry_failed)
     folder, device = arguments.path("out", out), str(find_device(device))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"{folder} cannot hold runs: {error.strerror}; name another folder with {option('out')}"
+        ) from error
     shown = sys.stderr.isatty() if progress is None else progress
     try:
         runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
