@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+
 from candidly.data import Dataset
 
 X = np.zeros((3, 2))

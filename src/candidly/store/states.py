@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import reprlib
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -401,9 +402,11 @@ def _decode_2(content: dict[str, Any]) -> _Index:
 _DECODERS = {_FORMAT_0_1: _decode_0_1, FORMAT: _decode_2}
 
 
-def _check_stem(stem: str) -> None:
-    if not _PLAIN.fullmatch(stem):
-        raise ValueError(f"stem is {stem!r}; pass letters, digits, '_', '-' and dots, not starting with a dot")
+def _check_stem(stem: Any) -> None:
+    if not isinstance(stem, str) or not _PLAIN.fullmatch(stem):
+        raise ValueError(
+            f"stem is {reprlib.repr(stem)}; pass letters, digits, '_', '-' and dots, not starting with a dot"
+        )
 
 
 def _copy(name: str, tensor: Tensor) -> Tensor:

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from candidly.candidates import Candidates
 from candidly.candidates.values import as_text, integer_text, is_missing
 from candidly.candidates.votes import Votes, from_annotations
+from candidly.checks import arguments
 from candidly.messages import option, warn
 from candidly.tables import class_columns, files
 from candidly.tables.class_columns import Names
 from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
 
 __all__ = ["Labelled", "VoteColumns", "check_types", "column_texts", "name_of", "read_labelled", "read_votes"]
+
+_A_SCHEMA = "a candidly.tables.Schema, such as Schema('candidates')"
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ def read_labelled(
     >>> rows.ids, rows.features.column_names, rows.candidates.decode()
     (['a', 'b'], ['weight'], [('cat', 'dog'), ('dog',)])
     """
+    arguments.instance("schema", schema, Schema, _A_SCHEMA)
     if schema.candidates is None:
         raise ValueError(f"the schema names no column of candidates; name it with {OPTIONS['candidates']}")
     table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
@@ -160,6 +164,8 @@ def read_votes(
     UserWarning
         When rows of the features have no votes: they are left out.
     """
+    arguments.instance("columns", columns, VoteColumns, "candidly.tables.VoteColumns, such as VoteColumns('task')")
+    arguments.instance("schema", schema, Schema, _A_SCHEMA)
     found = files.read(votes, delimiter=schema.delimiter, texts=columns.columns)
     schema = replace(schema, candidates=None, id=schema.id or columns.columns[0])
     table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
@@ -288,9 +294,6 @@ def _collect(
     candidates: Candidates,
     weights: NDArray[np.float64] | None = None,
 ) -> Labelled:
-    wrong = next((one for one in candidates.classes if str(one).endswith("\0")), None)
-    if wrong is not None:  # NumPy drops null characters at the end of text
-        raise ValueError(f"{file}: the class {wrong!r} ends in a null character; rename it")
     id_column = None
     ids = None
     if schema.id is not None:
@@ -304,6 +307,11 @@ def _collect(
 
 def _read_ids(column: Any, file: str, id_: str) -> list[str]:
     """Return the ids as text. Raise ValueError if one is missing or repeated."""
+    if not _is_feature(column.type):
+        raise ValueError(
+            f"{file}: column {id_!r} has type {column.type}; ids are texts or numbers, convert them or name another "
+            f"column with {OPTIONS['id']}"
+        )
     ids: list[str] = []
     known: dict[str, int] = {}
     for row, text in enumerate(column_texts(column, f"{file}: column {id_!r}")):
