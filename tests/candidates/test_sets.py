@@ -368,7 +368,10 @@ def test_names_that_were_misread_are_refused(y, message):
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (["cat", "Cat", "dog"], "differ only by case, blanks or quotes: 'Cat' and 'cat'; write them alike"),
+        (
+            ["cat", "Cat", "dog"],
+            "differ only by case, blanks, quotes or invisible characters: 'Cat' and 'cat'",
+        ),
         (["cat", "cat ", "dog"], "'cat' and 'cat '"),
         (["caf\u00e9", "cafe\u0301"], "differ only by case"),
         (["a", "b", "a, b"], "the class name 'a, b' looks like several names; split it with separator=','"),

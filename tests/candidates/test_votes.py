@@ -180,7 +180,24 @@ def test_classes_fix_names_and_order():
 
 @pytest.mark.parametrize("make", [MAKERS["dict"], MAKERS["list"], MAKERS["pandas"], MAKERS["pyarrow"], polars])
 def test_hostile_names_are_kept_as_they_are(make):
-    names = ["a|b", " a", "a ", "A", "nan", "None", "<NA>", "1", "01", "a\nb", "[x]", "é", "e\u0301", "🦉", "'", "\x00"]
+    names = [
+        "a|b",
+        " a",
+        "a ",
+        "A",
+        "nan",
+        "None",
+        "<NA>",
+        "1",
+        "01",
+        "a\nb",
+        "[x]",
+        "é",
+        "e\u0301",
+        "🦉",
+        "'",
+        "\x00x",
+    ]
     table = {"task": list(range(len(names))), "worker": names[::-1], "label": names}
     with pytest.warns(UserWarning, match="differ only by case|for a missing value"):
         votes = from_annotations(make(table))

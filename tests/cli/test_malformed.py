@@ -244,7 +244,7 @@ CASES = {
     ),
     "a class that is listed twice": (None, fit("rows.csv", "--classes", "cat,cat,dog,emu"), "'cat' is listed twice"),
     "no file of classes": (None, fit("rows.csv", "--classes", "@none.txt"), "--classes @none.txt cannot be read"),
-    "no separator": (None, fit("rows.csv", "--separator", ""), "separator is empty"),
+    "no separator": (None, fit("rows.csv", "--separator", ""), "separator is ''"),
     "separator in a name": (parquet(tags=[["a|b", "c"], ["c"]] * 15), clean("bad.parquet"), "'a|b' contains '|'"),
     # training
     "one fold": (None, [*clean(), "--folds", "1"], "folds is 1; use at least 2, because held-out rows"),

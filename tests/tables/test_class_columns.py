@@ -95,7 +95,7 @@ def test_given_classes(tmp_path):
         read_table(csv(tmp_path, "1,cat|emu,cat", "2,emu,Cat"), classes=["cat", "emu"])
     with pytest.raises(ValueError, match="class 'cat' is listed twice"):
         read_table(path, classes=["cat", "cat", "dog"])
-    with pytest.raises(ValueError, match="classes is the single text 'cat'"):
+    with pytest.raises(ValueError, match="classes is 'cat'; it must be a list of names"):
         read_table(path, classes="cat")
 
 

@@ -8,6 +8,7 @@ import sys
 from datetime import date, datetime
 
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from hypothesis import given
@@ -156,7 +157,7 @@ def test_delimiters(tmp_path):
     for wrong in ("", ", ", '"', "\n"):
         with pytest.raises(ValueError, match=r"delimiter is .*; pass the one character"):
             files.read(path, delimiter=wrong)
-    with pytest.raises(ValueError, match=r"texts is the single text 'id'; pass a list"):
+    with pytest.raises(ValueError, match=r"texts is 'id'; it must be a list of columns"):
         files.read(path, texts="id")
 
 
@@ -270,9 +271,21 @@ def test_damaged_files(tmp_path, suffix, damage):
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_several_columns_of_one_name(tmp_path, suffix):
     path = tmp_path / f"t{suffix}"
-    files.write(pa.table([[1], [2]], names=["a", "a"]), path)
+    twice = pa.table([[1], [2]], names=["a", "a"])
+    with pytest.raises(ValueError, match=r"the table has several columns 'a'; rename them"):
+        files.write(twice, path)
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(twice, path)
+    else:
+        pyarrow.feather.write_feather(twice, path)
     with pytest.raises(ValueError, match=r"has several columns 'a'; rename them"):
         files.read(path)
+
+
+@pytest.mark.parametrize("wrong", [None, "a", {"a": [1]}])
+def test_writes_tables_only(tmp_path, wrong):
+    with pytest.raises(ValueError, match=r"table is .*; it must be a pyarrow.Table"):
+        files.write(wrong, tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("suffix", files.SUFFIXES)
@@ -346,7 +359,7 @@ def test_lists(tmp_path):
         (pa.array([["a", None]]), {}, "column 'x' has lists with missing values, .*; write Parquet"),
         (pa.array([b"\xff"]), {}, "column 'x' has type binary, which CSV does not have; write Parquet"),
         (pa.array([{"a": 1}]), {}, "column 'x' has type struct<a: int64>, which CSV does not have"),
-        (pa.array([["a"]]), {"separator": ""}, "separator is empty"),
+        (pa.array([["a"]]), {"separator": ""}, "separator is ''; it must be the text between the values"),
     ],
 )
 def test_what_csv_does_not_have(tmp_path, column, options, message):

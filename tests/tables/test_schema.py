@@ -130,7 +130,7 @@ def test_drop(path):
     assert read_table(path, drop=["id", "note", "label"]).y is None
     with pytest.raises(ValueError, match=r"has no column 'it'; name another with --drop .*, out of 'id', 'note', 'a'"):
         read_table(path, drop=["it"])
-    with pytest.raises(ValueError, match="drop is the single text 'id'; pass a list"):
+    with pytest.raises(ValueError, match="drop is 'id'; it must be a list of columns"):
         read_table(path, drop="id")
     with pytest.raises(ValueError, match="candidates and drop both name the column 'candidates'"):
         read_table(path, drop=["candidates"])

@@ -38,7 +38,11 @@ def test_other_marks(tmp_path, mark):
     fields = fields_of(toy())
     fields |= {name: fields[name] * mark for name in ("partial_target", "target")}
     scipy.io.savemat(tmp_path / "toy.mat", fields)
-    np.testing.assert_array_equal(mat.read(tmp_path / "toy.mat")[1], toy().S)
+    content = (tmp_path / "toy.mat").read_bytes()
+    np.testing.assert_array_equal(mat.parse(content, "toy.mat", any_mark=True)[1], toy().S)
+    if mark != 1:
+        with pytest.raises(ValueError, match=f"row 0 holds {mark:.1f} in partial_target, which marks classes with 1"):
+            mat.read(tmp_path / "toy.mat")
 
 
 @pytest.mark.parametrize("level", ["5", "4"])
@@ -68,7 +72,7 @@ def test_integer_features(tmp_path):
         ({"target": np.zeros((6, 300))}, "row 0 has 0 true labels in target"),
         ({"target": np.ones((6, 300))}, "row 0 has 6 true labels in target"),
         ({"data": np.array([[1, "a"]], dtype=object)}, "data should be a real matrix"),
-        ({"target": np.eye(6)[:, np.arange(300) % 6] * -1}, "row 0 holds -1.0 in target, which marks classes with one"),
+        ({"target": np.eye(6)[:, np.arange(300) % 6] * -1}, "row 0 holds -1.0 in target, which marks classes with 1"),
         ({"partial_target": marked(7, np.nan)}, "row 7 holds nan in partial_target"),
         ({"partial_target": marked(7, np.inf)}, "row 7 holds inf in partial_target"),
         ({"partial_target": marked(7, -1)}, "row 7 holds -1.0 in partial_target"),

@@ -246,7 +246,7 @@ def test_csv_rejects(tmp_path, text, message):
 
 def test_arguments(tmp_path):
     path = write(tmp_path / "t.parquet", ROWS)
-    with pytest.raises(ValueError, match="separator is empty"):
+    with pytest.raises(ValueError, match="separator is ''; it must be the text between"):
         read_table(path, separator="")
     with pytest.raises(ValueError, match=r"has no column 'truth'; name another with --labels .*label="):
         read_table(path, label="truth")

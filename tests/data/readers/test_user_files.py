@@ -139,8 +139,8 @@ def test_warns_once_of_labels_that_are_no_candidates(tmp_path):
 
 def test_names_are_counted_before_they_are_read(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(dataset, "class_names", read.append)
     np.savez(tmp_path / "toy.npz", **arrays() | {"classes": np.arange(10**5)})
+    monkeypatch.setattr(dataset, "class_names", read.append)
     with pytest.raises(ValueError, match="100000 class names for 6 columns of S"):
         load(tmp_path / "toy.npz")
     assert not read
