@@ -111,8 +111,12 @@ def sweep(
     """
     instance("spec", spec, Spec, "a candidly.bench.Spec")
     jobs = None if jobs is None else integer("jobs", jobs, least=1)
-    retry_failed = flag("retry_failed", retry_failed)
+    retry_failed, download = flag("retry_failed", retry_failed), flag("download", download)
+    if progress is not None:
+        progress = flag("progress", progress)
     folder, device = arguments.path("out", out), str(find_device(device))
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"out is {str(out)!r}, which is a file; name a folder for the runs")
     folder.mkdir(parents=True, exist_ok=True)
     shown = sys.stderr.isatty() if progress is None else progress
     try:
