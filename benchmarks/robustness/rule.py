@@ -11,7 +11,7 @@ from types import CodeType
 import candidly
 
 PACKAGE = Path(candidly.__file__).parent
-HARNESS = Path(__file__).parent
+PROJECT = Path(__file__).parents[2]
 MOST_CHARACTERS = 2048
 ADVICE = re.compile(
     r";\s*\S|\b(must|should|expected|expecting|required|needs?|at least|at most|allowed|valid|one of|did you mean|call|"
@@ -97,8 +97,10 @@ def _origin_problem(error: BaseException) -> str:
 
 
 def _is_binding(error: BaseException) -> bool:
-    """Return whether Python refused the arguments of the case's own call."""
-    return type(error) is TypeError and Path(_origin(error)[0].co_filename).is_relative_to(HARNESS)
+    """Return whether Python refused the arguments of the case's own call, which may be to a decorated function."""
+    file = Path(_origin(error)[0].co_filename)
+    own = any(file.is_relative_to(PROJECT / folder) for folder in ("benchmarks", "tests"))
+    return type(error) is TypeError and (own or file.name == "contextlib.py")
 
 
 def _origin(error: BaseException) -> tuple[CodeType, str]:

@@ -9,8 +9,6 @@ import importlib
 
 TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would delay the handling of signals
 if TYPE_CHECKING:
-    from typing import Any
-
     from candidly import (
         bench,
         candidates,
@@ -122,7 +120,7 @@ _MODULES = {
 
 if not TYPE_CHECKING:  # a type checker would take every unknown name for Any
 
-    def __getattr__(name: str) -> "Any":
+    def __getattr__(name: str) -> object:
         if name in _ROOM_OF:
             return getattr(importlib.import_module(f"candidly.{_ROOM_OF[name]}"), name)
         if name in _MODULES:

@@ -322,3 +322,15 @@ def test_runs_with_the_settings_of_the_newest_count_too(tmp_path):
         scores = read(tmp_path)
     assert dict(scores.cells["lost", "proden"]) == {0: 0.0, 2: 0.2, 9: 0.5}
     assert "1/summary.json" in str(seen[0].message)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system has no named pipes")
+def test_named_pipes_do_not_block(tmp_path):
+    for name in ("summary.json", "p.parquet"):
+        folder = tmp_path / name.partition(".")[2]
+        folder.mkdir()
+        os.mkfifo(folder / name)
+        with pytest.raises((OSError, ValueError), match=f"{name} is not a file"):
+            read(folder)
+    with pytest.raises(OSError, match="is not a file"):
+        read_csv(tmp_path / "json" / "summary.json")

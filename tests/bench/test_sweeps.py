@@ -352,8 +352,8 @@ def test_a_file_that_changes_meanwhile_is_noticed_by_workers(tmp_path, table, mo
 
     monkeypatch.setattr(sweeps, "_resolve", resolve_and_change)
     outcome = sweep(spec_of(path, seeds=(0,)), tmp_path / "runs", device="cpu", jobs=2)
-    assert outcome.failed.keys() == {"flowers proden", "flowers conf+cc"}
-    assert all("changed during the sweep; start the sweep again" in reason for reason in outcome.failed.values())
+    assert outcome.postponed.keys() == {"flowers proden", "flowers conf+cc"}
+    assert all("changed during the sweep; start the sweep again" in reason for reason in outcome.postponed.values())
 
 
 def test_files_of_one_name_are_refused(tmp_path, table):

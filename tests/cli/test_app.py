@@ -144,6 +144,40 @@ def test_datasets(capsys, tmp_path, monkeypatch):
     assert "soccer.mat was not found" in refused(capsys, "datasets", "soccer")
 
 
+def test_options_of_one_dataset_need_its_name(capsys):
+    assert "--download applies to one dataset; name it" in refused(capsys, "datasets", "--download")
+    assert "--data applies to one dataset; name it" in refused(capsys, "datasets", "--data", "folder")
+
+
+def test_a_table_of_some_methods_with_other_names(runs, capsys, tmp_path):
+    chosen = ["--methods", "conf+proden,proden", "--names", "proden=PRODEN,digits+uniform-0.3=Digits"]
+    cli.main(["table", str(runs), *chosen, "--diagram", str(tmp_path / "ranks.svg")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["method", "Digits"]
+    assert [line.split()[0] for line in lines[2:4]] == ["conf+proden", "PRODEN"]
+    assert "--methods has 'prodne'" in refused(capsys, "table", str(runs), "--methods", "prodne")
+    assert "write it as NAME=SHOWN" in refused(capsys, "table", str(runs), "--names", "proden")
+
+
+def test_bench_takes_a_method_from_a_file(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text("from candidly import Proden\n\n\nclass Mine(Proden):\n    pass\n")
+    spec = tmp_path / "spec.toml"
+    spec.write_text('datasets = ["digits+uniform-0.3"]\nmethods = ["mine"]\nseeds = [0]\n')
+    rest = ["--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    cli.main(["bench", str(spec), "--own", f"{path}:Mine", *rest])
+    assert "[1/1] digits+uniform-0.3 mine: test accuracy" in capsys.readouterr().out
+    assert "spec.toml: unknown method 'mine'" in refused(capsys, "bench", str(spec), *rest)
+
+
+def test_a_feature_of_the_model_cannot_be_dropped(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("a,b,tags\n" + "1,2,x|y\n2,3,x\n3,1,y\n" * 10)
+    cli.main(["fit", "rows.csv", "--candidates", "tags", "--out", "model", "--epochs", "1", "--folds", "2", "--quiet"])
+    for drop, message in (("a", "--drop is 'a', but 'a' is a feature of the model"), ("c", "has no column 'c'")):
+        assert message in refused(capsys, "predict", "model", "rows.csv", "--out", "new.csv", "--drop", drop)
+
+
 def ends_with(capsys, *arguments):
     """Return the exit status of a command, and what it prints on standard error."""
     with pytest.raises(SystemExit) as stop:

@@ -26,6 +26,7 @@ def refusal(capsys, arguments):
         ([], "no command was given; use one of fit, clean"),
         (["predcit"], "there is no command 'predcit' (did you mean 'predict'?); see `candidly --help`"),
         (["--hlep"], "there is no option '--hlep' (did you mean '--help'?)"),
+        (["--version", "x"], "--version takes no arguments, but 'x' follows"),
         (["xyz"], "there is no command 'xyz'; see `candidly --help`"),
         (["fit"], "fit needs TABLE and --candidates and --out; see `candidly fit --help`"),
         (["table"], "table needs FOLDER"),
@@ -48,7 +49,7 @@ def refusal(capsys, arguments):
         ([*FIT, "--alpha", "inf"], "--alpha is 'inf'; give a number"),
         ([*FIT, "--alpha", "x"], "--alpha is 'x'; give a number"),
         (["table", "runs", "--style", "txt"], "--style is 'txt' (did you mean 'text'?); use one of text, markdown"),
-        (["fit", "rows.csv", "--candidates", "tags", "--out", ""], "fit needs --out"),
+        (["fit", "rows.csv", "--candidates", "tags", "--out", ""], "--out is empty; name a file or a folder"),
     ],
 )
 def test_wrong_usage(capsys, arguments, message):

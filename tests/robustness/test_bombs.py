@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 import scipy.io
 import scipy.sparse
+from pyarrow import feather
 
 MIB = 2**20
 SMALL = {"partial_target": np.eye(2), "target": np.eye(2)}
@@ -105,6 +106,16 @@ def arrow_of_one_text(path):
         writer.write_table(pa.table({"a": text}))
 
 
+def arrow_of_zeros(path):
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(path, pa.schema({"a": pa.float64()}), options=options) as writer:
+        writer.write_table(pa.table({"a": np.zeros(2**24)}))
+
+
+def feather_of_zeros(path):
+    feather.write_feather(pa.table({"a": pa.chunked_array([np.zeros(2**20)] * 16)}), path, chunksize=2**24)
+
+
 def csv_of_zeros(path):
     with gzip.open(path, "wb") as file:
         file.write(b"a,candidates\n")
@@ -127,7 +138,8 @@ BOMBS = {
         *(parquet_of_zeros, parquet_of_one_text, parquet_of_one_beginning),
         *(parquet_of_one_list, parquet_of_nothing),
     ),
-    ".arrow": (arrow_of_nothing, arrow_of_one_text),
+    ".arrow": (arrow_of_nothing, arrow_of_one_text, arrow_of_zeros),
+    ".feather": (feather_of_zeros,),
     ".csv.gz": (csv_of_zeros, csv_of_cells),
 }
 LIMIT = 64 * MIB

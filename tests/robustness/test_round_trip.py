@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from candidly import PartialLabelClassifier
 from candidly.cli import app as cli
+from candidly.estimator import crossfit, saving
 from candidly.report import ReportFacts, render, summarise
 from candidly.tables import files
 
@@ -132,6 +133,13 @@ def test_names_that_are_not_unicode(tmp_path):
     classifier.save(tmp_path / "model")
     loaded = PartialLabelClassifier.load(tmp_path / "model")
     assert loaded.predict(X).tolist() == classifier.predict(X).tolist()
+
+
+def test_names_too_long_for_the_files_are_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "MOST_JSON", 1000)
+    monkeypatch.setattr(crossfit, "train", None)
+    with pytest.raises(ValueError, match=r"cannot be saved: names and categories take .* use shorter names"):
+        PartialLabelClassifier(folds=2).fit(np.arange(12)[:, None], ["a" * 300, "b"] * 6)
 
 
 def test_ten_thousand_classes(tmp_path):

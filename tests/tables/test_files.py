@@ -317,7 +317,7 @@ def test_rows_without_content_take_memory(tmp_path):
     path = tmp_path / "t.arrow"
     half = pa.nulls(2**30)  # which take no memory
     files.write(pa.table({"a": pa.chunked_array([half, half, pa.nulls(1)])}), path)
-    with pytest.raises(ValueError, match=r"t\.arrow takes at least 16 GiB of memory, more than the limit"):
+    with pytest.raises(ValueError, match=r"t\.arrow takes at least 16.0 GiB of memory, more than the limit"):
         files.read(path)
 
 

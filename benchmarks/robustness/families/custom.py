@@ -271,7 +271,7 @@ CLEANERS: dict[str, tuple[Callable[[], Any], Expected]] = {
     "returns None": (lambda: Keeping(lambda p, S: None), error("keep", "leaner", "eeping")),
     "returns nothing": (
         lambda: Keeping(lambda p, S: S & False),
-        either("keep", "leaner", "eeping", "candidate", check=subset),
+        either("keep", "leaner", "eeping", "candidate", "loss", check=subset),
     ),
     "adds candidates": (
         lambda: Keeping(lambda p, S: S | True),

@@ -291,12 +291,12 @@ TABLES: dict[str, tuple[Callable[[], Any], Expected]] = {
         table(NUMBERS),
         right(lambda d: made.same(d.S, made.matrix()) and made.same(d.X.astype(float), made.features()[:, :2].copy())),
     ),
-    "an unclosed quote": (table(NUMBERS.replace("emu", '"emu', 1)), error("line", "quote")),
+    "an unclosed quote": (table(NUMBERS.replace(",emu", ',"emu', 1)), error("line", "quote")),
     "an unclosed quote in the last line": (
         table(NUMBERS.rstrip("\n").rsplit(",", 1)[0] + ',"cat'),
         error("line", "quote"),
     ),
-    "two unclosed quotes": (table(NUMBERS.replace("emu", '"emu', 2)), error("line", "quote")),
+    "two unclosed quotes": (table(NUMBERS.replace(",emu", ',"emu', 2)), error("line", "quote")),
     "a text feature": (table(made.csv(made.columns(id=None))), error("colour")),
     "decimal commas": (
         table(

@@ -228,7 +228,6 @@ RUNS: dict[str, tuple[Callable[[], Any], Expected]] = {
         table(lambda runs: shutil.copy(sorted(runs.iterdir())[1] / "done", first(runs) / "done")),
         either("toy-cc", check=rest),
     ),
-    "no summary": (table(in_run("summary.json", os.remove)), either("toy-cc", check=rest)),
     "summary is empty": (table(in_run("summary.json", lambda p: p.write_text(""))), either("toy-cc", check=rest)),
     "summary is truncated": (
         table(in_run("summary.json", lambda p: p.write_bytes(p.read_bytes()[:-30]))),

@@ -337,6 +337,15 @@ def _with_files(call: Callable[..., Any]) -> Callable[..., Any]:
     return act
 
 
+def _engine_fit(**given: Any) -> Any:
+    """Train with the engine; patience needs held-out rows."""
+    if "patience" in given:
+        given |= {"problem": made.problem(rows=[range(90)]), "held_out": [range(90, 120)]}
+    return candidly.fit(
+        **({"problem": made.problem(), "method": candidly.Proden(), "recipe": made.recipe(), "device": "cpu"} | given)
+    )
+
+
 _TARGETS: dict[str, Target] = {
     "PartialLabelClassifier": Target(
         made.fit,
@@ -346,7 +355,7 @@ _TARGETS: dict[str, Target] = {
             "cleaner": CLEANERS,
             "net": NETS,
             "members": (*integers(2, 1), *HUGE),
-            "folds": (*integers(3, 1), odd("more than rows", 500, 120)),
+            "folds": integers(3, 1),
             "alpha": shares(0.25),
             "max_epochs": (*integers(2, 1, none=True), *HUGE[1:]),
             "lr": positives(0.0625),
@@ -383,9 +392,10 @@ _TARGETS: dict[str, Target] = {
                 *_OBJECTS,
                 bad("'no'", "no"),
                 bad("NaN", math.nan),
-                good("numpy bool", np.bool_(False), False),
+                odd("numpy bool", np.bool_(False), False),
             ),
         },
+        {"max_epochs": ("epochs",), "classes": ("class",)},
     ),
     "predict": Target(
         lambda **given: made.fitted().predict(made.features(), **given),
@@ -535,7 +545,7 @@ _TARGETS: dict[str, Target] = {
             "finite": booleans(True),
             "per_batch": booleans(True),
             "shrink": booleans(True),
-            "slack": positives(0.25, zero=True),
+            "slack": tuple(value for value in positives(0.25, zero=True) if value.label != "negative"),
             "delta": shares(0.25),
             "dkw": booleans(False),
             "stop": shares(0.25, zero=True, one=True),
@@ -714,12 +724,7 @@ _TARGETS: dict[str, Target] = {
         {"y": ("y", "label"), "classes": ("class",)},
     ),
     "fit": Target(
-        lambda **given: candidly.fit(
-            **(
-                {"problem": made.problem(), "method": candidly.Proden(), "recipe": made.recipe(), "device": "cpu"}
-                | given
-            )
-        ),
+        _engine_fit,
         candidly.fit,
         {
             "problem": (
@@ -774,7 +779,7 @@ _TARGETS: dict[str, Target] = {
             ),
             "patience": integers(3, 1, none=True),
         },
-        {"held_out": ("held_out", "held out", "held-out")},
+        {"held_out": ("held_out", "held out", "held-out"), "recipe": ("recipe", "epochs")},
     ),
     "Model.predict": Target(
         lambda **given: made.trained().predict(**given),
@@ -850,6 +855,13 @@ _TARGETS: dict[str, Target] = {
                 bad("masked", np.ma.masked_array(made.matrix(), mask=np.eye(made.ROWS, 3, dtype=bool))),
                 good("nested lists", made.matrix().tolist(), made.matrix()),
                 good("a tensor", torch.tensor(made.matrix()), made.matrix()),
+            ),
+            "index": (
+                bad("a number", 3),
+                bad("a text", "id"),
+                bad("too few", ["a"]),
+                bad("an object", Anything()),
+                good("an array", np.arange(made.ROWS), list(range(made.ROWS))),
             ),
             "classes": (
                 bad("a text", "cat"),
@@ -1447,7 +1459,14 @@ _TARGETS: dict[str, Target] = {
                 bad("a list of accuracies", {("lost", "cc"): [0.5]}),
                 bad("a text as key", {"lost": {0: 0.5}}),
             ),
-            "split": texts_("train"),
+            "order": (
+                bad("None", None),
+                bad("a text", "lost"),
+                bad("a number", 3),
+                bad("unknown names", (("nothing",), ("cc",))),
+                bad("one part", (("lost",),)),
+            ),
+            "split": texts_("train", empty=True),
         },
         {"cells": ("cells", "accuracy", "accuracies", "scores", "seed", "lost")},
     ),
@@ -1456,6 +1475,13 @@ _TARGETS: dict[str, Target] = {
         bench.render,
         {
             "scores": (bad("None", None), bad("a dict", {}), bad("an object", Anything())),
+            "names": (
+                bad("a text", "cc"),
+                bad("a number", 3),
+                bad("unknown names", {"nothing": "x"}),
+                bad("numbers", {"cc": 3}),
+                bad("an object", Anything()),
+            ),
             "style": choices("csv"),
             "against": (bad("a text", "published.csv"), bad("a dict", {}), bad("an object", Anything())),
             "title": texts_("Results", none=True, empty=True),
@@ -1484,10 +1510,37 @@ _TARGETS: dict[str, Target] = {
         {"path": ("path", "nowhere", "xxxx")},
     ),
     "bench.read_spec": Target(
-        lambda **given: bench.read_spec(**given),
+        lambda **given: bench.read_spec(
+            **({"path": made.put("good.toml", 'datasets = ["lost"]\nmethods = ["cc"]\n')} | given)
+        ),
         bench.read_spec,
-        {"path": paths(True)},
-        {"path": ("path", "nowhere", "xxxx")},
+        {
+            "path": paths(True),
+            "own": (
+                bad("a text", "mine.py:Mine"),
+                bad("None", None),
+                bad("a list", []),
+                bad("a class", {"mine": candidly.Proden}),
+                bad("a name in use", {"proden": candidly.Proden()}),
+            ),
+        },
+        {"path": ("path", "nowhere", "xxxx"), "own": ("own", "proden")},
+    ),
+    "bench.read_own": Target(
+        lambda place: bench.read_own(place),
+        bench.read_own,
+        {
+            "place": (
+                NONE,
+                bad("a number", 3),
+                bad("no class", "mine.py"),
+                bad("no file", "none.py:Mine"),
+                bad("another suffix", "mine.txt:Mine"),
+                bad("a path as class", "mine.py:os.system"),
+                bad("an object", Anything()),
+            )
+        },
+        {"place": ("own", "mine", "none.py")},
     ),
     "bench.sweep": Target(
         lambda **given: (
@@ -1758,4 +1811,10 @@ def uncovered() -> list[str]:
     return sorted(set(missing))
 
 
-_ELSEWHERE = {"y", "sample_weight", "estimator", "root"}  # families labels and weights; estimator is duck-typed
+_ELSEWHERE = {
+    "y",
+    "sample_weight",
+    "estimator",
+    "root",
+    "places",
+}  # families labels and weights; estimator is duck-typed

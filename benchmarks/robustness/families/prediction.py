@@ -183,6 +183,8 @@ def cases() -> Iterator[Case]:
                 ),
             ),
         )
+        if name == "integers":  # 0, 1, 2 are the labels of a table without names
+            continue
         yield Case(
             FAMILY,
             f"columns labelled by {name} and other labels of that type",

@@ -222,6 +222,12 @@ def cases() -> Iterator[Case]:
         lambda: made.fit(made.features()[:2], [["cat"], ["dog"]], folds=5),
         either("folds", "rows", check=lambda c: len(c.candidates_) == 2),
     )
+    yield Case(
+        FAMILY,
+        "more folds than rows",
+        lambda: made.fit(made.features()[:12], made.names()[:12], folds=500),
+        either("folds", check=lambda c: made.same(c, made.fit(made.features()[:12], made.names()[:12], folds=12))),
+    )
     yield Case(FAMILY, "rows that are all equal", lambda: made.fit(np.ones((made.ROWS, 3))), error("same features"))
     yield Case(
         FAMILY,

@@ -7,6 +7,7 @@ the results were made get their present name.
 """
 
 import csv
+import io
 import os
 import re
 import time
@@ -153,15 +154,15 @@ def read_csv(path: AnyPath) -> Scores:
     0.5
     """
     found: dict[Entry, float] = {}
+    text = store.read_text(arguments.path("path", path))
     try:
-        with open(arguments.path("path", path), newline="", encoding="utf-8-sig") as file:
-            lines = csv.DictReader(file, strict=True)
-            for name in ("method", "dataset", "seed", "test_accuracy"):
-                if name not in (lines.fieldnames or ()):
-                    raise ValueError(f"there is no column {name!r}; add it")
-            for line in lines:
-                _add_line(found, line, f"line {lines.line_num}")
-    except (csv.Error, ValueError) as error:  # which includes text that is not UTF-8
+        lines = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        for name in ("method", "dataset", "seed", "test_accuracy"):
+            if name not in (lines.fieldnames or ()):
+                raise ValueError(f"there is no column {name!r}; add it")
+        for line in lines:
+            _add_line(found, line, f"line {lines.line_num}")
+    except (csv.Error, ValueError) as error:
         raise ValueError(f"{path} cannot be used: {error}") from None
     if not found:
         raise ValueError(f"{path} has no lines below its header; give a file with accuracies")
@@ -319,6 +320,8 @@ def _read_summary(path: Path, split: str) -> _Source:
 def _read_predictions(path: Path, split: str) -> _Source:
     """Count correct rows batch by batch: the file may have more rows than fit in memory."""
     counts: dict[Entry, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    if not path.is_file():  # a named pipe could block
+        raise ValueError(f"{path} is not a file; remove it, or give other folders")
     try:
         with pq.ParquetFile(path) as file:
             _check_columns(path, file.schema_arrow)

@@ -30,7 +30,7 @@ from candidly.checks.arguments import flag, instance, integer
 from candidly.checks.machine import fault
 from candidly.data.dataset import Dataset
 from candidly.engine.device import find_device
-from candidly.messages import listed, visible, warn
+from candidly.messages import listed, option, visible, warn
 from candidly.store.lock import locked
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
@@ -115,9 +115,12 @@ def sweep(
     if progress is not None:
         progress = flag("progress", progress)
     folder, device = arguments.path("out", out), str(find_device(device))
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"out is {str(out)!r}, which is a file; name a folder for the runs")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"{folder} cannot hold runs: {error.strerror}; name another folder with {option('out')}"
+        ) from error
     shown = sys.stderr.isatty() if progress is None else progress
     try:
         runs, failed, colour = _resolve(spec, folder, root, download, device, shown)

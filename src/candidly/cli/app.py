@@ -53,7 +53,8 @@ def _run(arguments: Sequence[str]) -> int:
         terminal.complain(str(stopped) or "interrupted; finished work is kept, and no file is incomplete")
     except Exception as error:
         status = 1
-        terminal.complain(fault(error) or _explain(error, typed))
+        explained = isinstance(error, OSError) and error.errno is None  # by the library
+        terminal.complain((None if explained else fault(error)) or _explain(error, typed))
         _show_traceback()
     finally:
         terminal.discard()
@@ -65,6 +66,8 @@ def _command(arguments: Sequence[str], typed: dict[str, str]) -> int:
     if not arguments:
         raise UsageError(f"no command was given; use one of {', '.join(_COMMANDS)}")
     name, *rest = arguments
+    if name == "--version" and rest:
+        raise UsageError(f"--version takes no arguments, but {rest[0]!r} follows")
     if name == "--version":
         terminal.say(f"candidly {__version__}")
         return 0
@@ -94,7 +97,7 @@ def _explain(error: Exception, typed: Mapping[str, str]) -> str:
         except OSError:
             return "the current folder no longer exists; change to another one"
         if error.filename is not None and error.strerror:
-            return f"{os.fsdecode(error.filename)}: {error.strerror}"
+            return f"{os.fsdecode(error.filename)}: {error.strerror}; check the path"
     text = str(error) or type(error).__name__
     parameter = re.match(r"(\w+)(?= (?:is|has) )", text)
     return text.replace(parameter[0], typed[parameter[0]], 1) if parameter and parameter[0] in typed else text

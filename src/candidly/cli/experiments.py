@@ -8,8 +8,6 @@ from candidly.cli.options import File, Names, Number, Text, split_names
 from candidly.cli.parsing import Named
 from candidly.cli.terminal import say
 
-_MOST_SEEDS = 1000  # of the demonstration; all train together
-
 
 def demo(seeds: int = 5, device: str = "auto") -> None:
     """Compare four methods on handwritten digits with ambiguous labels, in about a minute.
@@ -23,8 +21,6 @@ def demo(seeds: int = 5, device: str = "auto") -> None:
     """
     from candidly.cli.demo import run
 
-    if not 1 <= seeds <= _MOST_SEEDS:
-        raise ValueError(f"seeds is {seeds}; it must be at least 1 and at most {_MOST_SEEDS}")
     run(seeds, device)
 
 
@@ -51,6 +47,9 @@ def datasets(
     """
     from candidly.data import REGISTRY, load
 
+    if name is None and (download or data is not None):
+        option = "--download" if download else "--data"
+        raise ValueError(f"{option} applies to one dataset; name it, or remove the option")
     if name is None:
         for entry in REGISTRY.values():
             size = f"{entry.shape[0]} × {'×'.join(map(str, entry.shape[1:]))}"

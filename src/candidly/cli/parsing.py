@@ -165,7 +165,7 @@ class Parser:
         found, rest = self.inner.parse_known_intermixed_args(arguments)
         if rest:
             raise UsageError(f"{self.name} does not take {listed_names(rest)}")
-        missing = [one.flag for one in self.arguments if one.required and not getattr(found, one.name)]
+        missing = [one.flag for one in self.arguments if one.required and getattr(found, one.name) in (None, [])]
         if missing:
             raise UsageError(f"{self.name} needs {' and '.join(missing)}")
         values = {argument.name: argument.read(getattr(found, argument.name)) for argument in self.arguments}

@@ -11,6 +11,9 @@ import torch
 from candidly.checks import machine
 from candidly.checks.machine import Need
 
+MOST_RUNS = 10_000
+"""Largest number of runs of a training; a saved model with more is not loaded."""
+
 FEWER_RUNS = "use fewer members, folds, seeds or initialisations"
 _CPU = torch.device("cpu")
 _SMALL = 2**26  # bytes that are not worth asking the system for
@@ -41,9 +44,14 @@ def require_tensor(shape: Sequence[int], dtype: torch.dtype, device: torch.devic
 
 
 def require_runs(runs: int, rows: int, classes: int, device: torch.device = _CPU) -> None:
-    """Raise `Shortage` if the kept candidates of all runs, (R, N, C), exceed the free memory."""
+    """Raise `Shortage` if the kept candidates of all runs, (R, N, C), exceed the free memory.
+
+    Raise ValueError for more than `MOST_RUNS` runs, before any of them is trained.
+    """
     kept = Need(runs * (rows * classes + _REFERENCE), f"{FEWER_RUNS}, or fewer rows")
     require_memory({f"the candidates of {rows} rows and {classes} classes in each of {runs} runs": kept}, device)
+    if runs > MOST_RUNS:
+        raise ValueError(f"{runs} runs would be trained together, and at most {MOST_RUNS} can be; {FEWER_RUNS}")
 
 
 def require_networks(runs: int, weights: int, size: int, device: torch.device) -> None:

@@ -17,11 +17,12 @@ from candidly.engine.building import CHANGED, builder, copy_tensors, network_ten
 from candidly.engine.contract import Method
 from candidly.engine.description import describe, method_code, networks_code
 from candidly.engine.device import find_device, usual_settings
+from candidly.engine.memory import MOST_RUNS
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
 from candidly.engine.problem import Problem, as_tensor, check_finite, round_to
 from candidly.engine.recipe import Recipe, smaller_rate
-from candidly.engine.saved import MOST_RUNS, check_facts, known_method, shapes
+from candidly.engine.saved import check_facts, known_method, shapes
 from candidly.messages import warn
 from candidly.store import states
 

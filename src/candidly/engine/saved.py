@@ -12,6 +12,7 @@ from torch import Tensor
 from candidly.candidates.labels import class_names
 from candidly.engine.building import CHANGED
 from candidly.engine.contract import Method
+from candidly.engine.memory import MOST_RUNS
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.store.validation import Check, count, expect, flag, instance, list_of, one_of, record, require, text
@@ -19,8 +20,7 @@ from candidly.store.validation import Check, count, expect, flag, instance, list
 KNOWN_METHODS: dict[str, type[Method]] = {}
 """Methods that saved models can be loaded with, by name. `candidly.methods` adds the library's methods on import."""
 
-# Upper bounds when loading untrusted files: the memory that runs and rows need is not implied by the file size.
-MOST_RUNS = 10_000
+# Upper bounds when loading untrusted files: the memory that rows need is not implied by the file size.
 _MOST_NUMBERS_PER_ROW = 2**31
 _MOST_AXES = 8
 

@@ -221,6 +221,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
         features = Features.fit(table, rows=rows, max_categories=self.max_categories)
+        saving.check_size(features, S.classes)
         encoded = features.transform(table, quiet=rows is not None)  # rows without weight may have new categories
         rng = np.random.default_rng(seeds[1])
         plan = make_plan(encoded, S.matrix, copies, int(self.folds), float(self.validation_fraction), rng)

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import json
 import math
 import platform
 from collections.abc import Collection, Mapping
@@ -15,6 +16,7 @@ import torch
 
 from candidly import __version__, store
 from candidly.candidates import Candidates
+from candidly.checks.machine import in_bytes
 from candidly.cleaning import KINDS, Cleaner
 from candidly.conformal.calibration import Calibration
 from candidly.engine.description import describe
@@ -23,6 +25,7 @@ from candidly.engine.nets.build import Factory
 from candidly.messages import warn
 from candidly.methods import METHODS, Method
 from candidly.store import states
+from candidly.store.files import MOST_JSON
 from candidly.store.validation import require
 from candidly.tables.features import Features
 from candidly.tables.schema import Schema
@@ -116,6 +119,18 @@ class SavedClassifier:
         else:
             schema = None if own["schema"] is None else Schema.from_json(own["schema"])
         return cls(parameters, model, calibration, features, schema, own.get("trained_on"))
+
+
+def check_size(features: Features, classes: tuple[Any, ...]) -> None:
+    """Raise ValueError if names and categories are too long for the files of a model, before it is trained."""
+    columns = len(json.dumps(features.to_json()))
+    names = sum(len(json.dumps(str(name))) + 2 for name in classes)
+    # A file also holds line breaks and other facts, and class names that were passed to the constructor twice.
+    if 2 * (columns + 2 * names) > MOST_JSON:
+        raise ValueError(
+            f"a model with these columns and classes cannot be saved: names and categories take {in_bytes(columns)} "
+            f"for the columns and {in_bytes(names)} for the classes; use shorter names or fewer columns"
+        )
 
 
 def fingerprint(X: np.ndarray[Any, Any], S: Candidates) -> str:

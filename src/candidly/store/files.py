@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from candidly.store import lock
 
-MOST_JSON = 2**26
+MOST_JSON = 2**28
 """Largest JSON file that is read, in bytes; the Python objects take many times as much memory."""
 
 

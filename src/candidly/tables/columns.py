@@ -44,10 +44,14 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """One column of texts: row i holds ``values[codes[i]]``, and is missing where the code is -1."""
+    """One column of texts: row i holds ``values[codes[i]]``, and is missing where the code is -1.
+
+    `strange` is the code of a text that is not a number in a column of which most values are.
+    """
 
     codes: NDArray[np.intp]
     values: list[str]
+    strange: int | None = None
 
     def take(self, rows: NDArray[np.intp]) -> "Texts":
         """Return some rows, possibly repeated, with the values that occur in them."""
@@ -454,10 +458,6 @@ def parse(texts: Texts, label: str) -> Numbers | Texts:
     ValueError
         If all of them are numbers, but some with a decimal comma or separators of thousands.
 
-    Warns
-    -----
-    UserWarning
-        If almost all of them are numbers, or all but for texts such as ``NA`` and signs of percent or currencies.
     """
     numbers = [to_number(text) for text in texts.values]
     strange = [code for code, number in enumerate(numbers) if number is None]
@@ -475,11 +475,18 @@ def parse(texts: Texts, label: str) -> Numbers | Texts:
     others = [texts.values[code] for code in strange if texts.values[code] not in MISSING_TEXTS]
     signed = all(to_number(text.strip(_SIGNS)) is not None for text in others)
     if plain_numbers >= max(_FEW, 4 * len(strange)) or (signed and (plain_numbers or others)):
-        warn(
-            f"X has {texts.values[code][:60]!r} in row {row}, {label}, which is read as categories; most of its values "
-            "look like numbers, correct the others if it holds numbers"
-        )
+        return Texts(texts.codes, texts.values, code)
     return texts
+
+
+def warn_of_strange(texts: Texts, label: str) -> None:
+    """Warn if almost all texts are numbers, or all but for texts such as ``NA`` and signs of percent or currencies."""
+    if texts.strange is not None:
+        row = int((texts.codes == texts.strange).argmax())
+        warn(
+            f"X has {texts.values[texts.strange][:60]!r} in row {row}, {label}, which is read as categories; most of "
+            "its values look like numbers, correct the others if it holds numbers"
+        )
 
 
 def to_number(text: str) -> float | None:

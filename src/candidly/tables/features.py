@@ -14,7 +14,17 @@ from candidly.messages import listed, visible, warn
 from candidly.store.validation import count, distinct, list_of, optional, record, require, text
 from candidly.tables import column_encoders
 from candidly.tables.column_encoders import KINDS, Category, Number
-from candidly.tables.columns import MOST_COLUMNS, Numbers, Table, Texts, number_advice, parse, read, to_number
+from candidly.tables.columns import (
+    MOST_COLUMNS,
+    Numbers,
+    Table,
+    Texts,
+    number_advice,
+    parse,
+    read,
+    to_number,
+    warn_of_strange,
+)
 
 _ESTIMATOR = "PartialLabelClassifier"  # scikit-learn's messages name it
 _IN_ORDER = "columns are taken in their order"
@@ -93,7 +103,8 @@ class Features:
                 for k, row in column_encoders.find_extremes(block.values, fitted):
                     place = f"row {row if rows is None else rows[row]} of {table.label(j + k)}"
                     extremes.append(f"{block.values[k, row]:g} in {place}")
-            else:
+            elif isinstance(whole, Texts):
+                warn_of_strange(whole, table.label(j))
                 columns.append(column_encoders.fit_texts(block, table.label(j), max_categories))
         number = table.shape[0] if rows is None else len(rows)
         features = cls(tuple(columns), table.names, number, labels=table.labels)

@@ -6,6 +6,7 @@ Tables keep their text, dates and missing values; `candidly.data.read_table` ret
 import gzip
 import io
 import os
+import struct
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -16,8 +17,9 @@ from typing import IO, Any
 
 from candidly import store
 from candidly.checks import arguments
-from candidly.store.limits import Bounded, check_bytes
+from candidly.checks.limits import Bounded, check_bytes
 from candidly.tables import delimited
+from candidly.tables.arrow_sizes import unpacked_sizes
 
 __all__ = ["SUFFIXES", "check_folder", "check_names", "check_writable", "is_text_file", "read", "write", "writing"]
 
@@ -61,7 +63,7 @@ def read(source: FilePath, *, delimiter: str | None = None, texts: Collection[st
         When the file is missing or cannot be read.
     ValueError
         When it is not a table: the message says what is wrong, in which row, and how to fix it. Rows are counted from
-        0, lines of a file from 1. Also when it takes more memory than `candidly.store.limits.max_bytes` allows.
+        0, lines of a file from 1. Also when it takes more memory than `candidly.checks.limits.max_bytes` allows.
 
     Examples
     --------
@@ -371,12 +373,23 @@ def _read_arrow(source: _Source) -> Any:
     import pyarrow as pa
 
     with source.open() as file:
-        start = file.read(6)
+        is_stream = file.read(6) != b"ARROW1"
+        _check_arrow(source, file, is_stream)
         file.seek(0)
-        with (pa.ipc.open_file if start == b"ARROW1" else pa.ipc.open_stream)(file) as reader:
+        with (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file) as reader:
             table = reader.read_all()
     check_bytes(source.name, sum(map(_decoded_bytes, table.columns)), source.size)
     return table
+
+
+def _check_arrow(source: _Source, file: IO[bytes], is_stream: bool) -> None:
+    taken = 0
+    try:
+        for size in unpacked_sizes(file, is_stream):
+            taken += size
+            check_bytes(source.name, taken, source.size)
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"{source.name} is damaged or not a table ({error}); restore it, or save it again") from None
 
 
 def _write_binary(table: Any, file: IO[bytes], suffix: str) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from candidly.checks.limits import max_bytes
 from candidly.data.published.catalogue import Download, Entry
 from candidly.data.published.checksums import difference
-from candidly.store.limits import max_bytes
 
 _STALE = 24 * 60 * 60  # seconds after which a temporary folder is considered abandoned
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.checks.limits import check_bytes
 from candidly.data.published.catalogue import Entry, File
 from candidly.data.published.checksums import check, check_download
 from candidly.data.readers import mat, npz
 from candidly.data.readers.compressed import MAX_EXPANSION, gunzip
-from candidly.store.limits import check_bytes
 
 Bytes = NDArray[np.uint8]
 

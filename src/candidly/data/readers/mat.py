@@ -20,8 +20,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.io.matlab import MatReadError, matfile_version
 
+from candidly.checks.limits import check_bytes
 from candidly.data.readers.mat5 import Variable, check_level4, variables
-from candidly.store.limits import check_bytes
 
 _CLASSES_FIRST = ("data", "partial_target", "target")
 _ROWS_FIRST = ("features", "p_labels", "logitlabels")
@@ -45,7 +45,7 @@ def read(path: str | os.PathLike[str]) -> tuple[NDArray[np.float64], NDArray[np.
     ------
     ValueError
         When the file is not a readable `.mat` file, lacks a field, its fields disagree, or they take more memory than
-        `candidly.store.limits.max_bytes` allows.
+        `candidly.checks.limits.max_bytes` allows.
 
     Examples
     --------

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from candidly.checks.limits import check_bytes
 from candidly.data.readers.compressed import MAX_EXPANSION
-from candidly.store.limits import check_bytes
 
 
 def read(
@@ -34,7 +34,7 @@ def read(
     ------
     ValueError
         When the file is damaged, lacks an array, holds Python objects, claims more than it can hold, or its arrays take
-        more memory than `candidly.store.limits.max_bytes` allows.
+        more memory than `candidly.checks.limits.max_bytes` allows.
 
     Examples
     --------

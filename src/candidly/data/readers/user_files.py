@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from candidly import candidates
 from candidly.candidates.labels import class_names
+from candidly.checks.limits import check_bytes
 from candidly.data.dataset import Dataset
 from candidly.data.readers import mat, npz
 from candidly.messages import warn
-from candidly.store.limits import check_bytes
 from candidly.tables.files import suffix_of
 
 _NAME = 128  # bytes of memory of a class name

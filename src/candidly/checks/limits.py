@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable
 from typing import IO, Any
 
+from candidly.checks.machine import available_memory, in_bytes
+
 VARIABLE = "CANDIDLY_MAX_BYTES"
 """Environment variable that replaces the default limit: a number of bytes."""
 
@@ -16,7 +18,7 @@ def max_bytes(size: int) -> int:
     """Return how many bytes of memory the content of a file of `size` bytes may take.
 
     This is the number in the environment variable ``CANDIDLY_MAX_BYTES``. By default it is 1 GiB, or 100 times the size
-    of the file if that is more, but not more than the memory of the machine.
+    of the file if that is more, but not more than the available memory.
 
     Raises
     ------
@@ -30,7 +32,8 @@ def max_bytes(size: int) -> int:
     """
     given = os.environ.get(VARIABLE, "").strip()
     if not given:
-        return min(max(_SMALL, _EXPANSION * size), machine_memory())
+        allowed, available = max(_SMALL, _EXPANSION * size), available_memory()
+        return allowed if available is None else min(allowed, max(available, 0))
     if not (given.isascii() and given.isdigit()):
         raise ValueError(f"the environment variable {VARIABLE} is {given!r}; set it to a number of bytes, or remove it")
     return int(given)
@@ -53,13 +56,13 @@ def check_bytes(name: str, needed: int, size: int) -> None:
     >>> check_bytes("birds.npz", 10**15, 1000)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    ValueError: birds.npz takes at least 909 TiB of memory, more than the limit of 1 GiB (the file has 1000 bytes); ...
+    ValueError: birds.npz takes at least 909.5 TiB of memory, more than the limit of 1.0 GiB (the file has ...
     """
     limit = max_bytes(size)
     if needed > limit:
         raise ValueError(
-            f"{name} takes at least {_readable(needed)} of memory, more than the limit of {_readable(limit)} (the file "
-            f"has {_readable(size)}); if you trust the file, set the environment variable {VARIABLE} to more than "
+            f"{name} takes at least {in_bytes(needed)} of memory, more than the limit of {in_bytes(limit)} (the file "
+            f"has {in_bytes(size)}); if you trust the file, set the environment variable {VARIABLE} to more than "
             f"{needed}, otherwise get it again"
         )
 
@@ -95,25 +98,3 @@ class Bounded(io.RawIOBase):
         check_bytes(self._name, self._taken, self._size)
         buffer[: len(part)] = part
         return len(part)
-
-
-def machine_memory() -> int:
-    """Return the bytes of memory of this machine; a very large number where the system does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # such as on Windows
-        return 2**63 - 1
-
-
-def _readable(number: int) -> str:
-    """Return a number of bytes in suitable units, with up to three digits.
-
-    Examples
-    --------
-    >>> _readable(1000), _readable(2**33), _readable(3 * 2**29)
-    ('1000 bytes', '8 GiB', '1.5 GiB')
-    """
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB")):
-        if number >= 2**power:
-            return f"{number / 2**power:,.3g} {unit}" if number < 1000 * 2**power else f"{number >> power:,} {unit}"
-    return f"{number} bytes"

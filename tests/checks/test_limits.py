@@ -2,12 +2,12 @@ import io
 
 import pytest
 
-from candidly.store import limits
+from candidly.checks import limits
 
 
 def test_the_limit_grows_with_the_file_but_not_beyond_the_machine(monkeypatch):
     monkeypatch.delenv("CANDIDLY_MAX_BYTES", raising=False)
-    monkeypatch.setattr(limits, "machine_memory", lambda: 2**35)
+    monkeypatch.setattr(limits, "available_memory", lambda: 2**35)
     assert [limits.max_bytes(size) for size in (0, 2**20, 2**25, 2**40)] == [2**30, 2**30, 100 * 2**25, 2**35]
 
 
@@ -36,5 +36,8 @@ def test_a_stream_ends_at_the_limit(monkeypatch):
         io.BufferedReader(limits.Bounded(io.BytesIO(bytes(51)), "a", 1, lambda part: 2 * len(part))).read()
 
 
-def test_the_memory_of_this_machine_is_known():
-    assert 2**28 < limits.machine_memory() < 2**63
+@pytest.mark.parametrize(("available", "limit"), [(None, 2**30), (-5, 0), (1000, 1000)])
+def test_the_available_memory_may_be_unknown_or_exhausted(monkeypatch, available, limit):
+    monkeypatch.delenv("CANDIDLY_MAX_BYTES", raising=False)
+    monkeypatch.setattr(limits, "available_memory", lambda: available)
+    assert limits.max_bytes(1) == limit
