@@ -162,6 +162,8 @@ def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
 
 def _names(what: str, names: Any) -> tuple[str, ...]:
     """Return names from a list, or from a string in which commas separate them."""
+    if isinstance(names, Mapping):
+        raise ValueError(f"{what} is {arguments.shown(names)}; it must be a list of names")
     given = names.split(",") if isinstance(names, str) else arguments.items(what, names, "a list of names")
     entries = list(given)
     for i, name in enumerate(entries):

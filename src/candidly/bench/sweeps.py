@@ -111,7 +111,9 @@ def sweep(
     """
     instance("spec", spec, Spec, "a candidly.bench.Spec")
     jobs = None if jobs is None else integer("jobs", jobs, least=1)
-    retry_failed = flag("retry_failed", retry_failed)
+    retry_failed, download = flag("retry_failed", retry_failed), flag("download", download)
+    if progress is not None:
+        progress = flag("progress", progress)
     folder, device = arguments.path("out", out), str(find_device(device))
     try:
         folder.mkdir(parents=True, exist_ok=True)

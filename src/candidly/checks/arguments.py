@@ -228,7 +228,10 @@ def settings(part: Any, **bounds: Mapping[str, Any]) -> None:
             real(field.name, value, **limits)
         else:
             continue
-        object.__setattr__(part, field.name, _plain(value))  # the class may be frozen
+        plain = _plain(value)
+        if kind is float and not isinstance(plain, int | float):  # a fraction, which torch does not take
+            plain = float(plain)
+        object.__setattr__(part, field.name, plain)  # the class may be frozen
 
 
 def _plain(value: Any) -> Any:

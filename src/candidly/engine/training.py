@@ -388,6 +388,10 @@ def fit(
     deterministic = arguments.flag("deterministic", deterministic)
     every = arguments.integer("every", every, least=1)
     patience = None if patience is None else arguments.integer("patience", patience, least=1)
+    if progress is not None:
+        progress = arguments.flag("progress", progress)
+    if stop is not None and not callable(getattr(stop, "is_set", None)):
+        raise ValueError(f"stop is {arguments.shown(stop)}; it must be None or a threading.Event")
     require_runs(problem.runs, len(problem.X), problem.num_classes, place)
     watched = check_held_out(held_out, patience, problem)
     if graph == "on" and place.type != "cuda":
