@@ -120,6 +120,7 @@ def test_damaged_sets_say_what_to_remove(toy, tmp_path):
         sets.load("toy+uniform-0.3", tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:the candidate sets of")
 def test_names_of_files_may_hold_a_plus(table, tmp_path):
     path = tmp_path / "a+b.csv"
     path.write_text(table.read_text())
@@ -171,3 +172,8 @@ def test_fingerprint_sees_every_part(field):
     changed.flat[0] = not changed.flat[0]
     assert sets.fingerprint(one) != sets.fingerprint(dataclasses.replace(one, **{field: changed}))
     assert sets.fingerprint(one) == sets.fingerprint(dataclasses.replace(one, name="other"))
+
+
+def test_replacing_candidate_sets_is_said(tmp_path, table):
+    with pytest.warns(UserWarning, match="the candidate sets of 'flowers' are replaced by those of uniform"):
+        sets.load(f"{table}+uniform-0.3", tmp_path)

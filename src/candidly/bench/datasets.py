@@ -26,6 +26,7 @@ from candidly.data import corrupt
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import default, scaling
 from candidly.engine.description import describe
+from candidly.messages import warn
 from candidly.store import states
 from candidly.store.lock import locked
 
@@ -116,6 +117,8 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
         rows = np.concatenate([tail, np.arange(n, len(dataset.X))])
         left = None if dataset.num_train is None else len(tail)
         return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
+    if part.S.sum() > len(part.S):
+        warn(f"the candidate sets of {dataset.name!r} are replaced by those of {step}, which are made from true labels")
     facts = {"dataset": fingerprint(part), "step": step, "numbers": list(numbers), "seed": SEED}
     folder = kept / f"{step}-{store.digest(facts)}"
     with locked(folder / "lock", wait=True):

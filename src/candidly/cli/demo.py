@@ -10,6 +10,7 @@ from candidly.checks.arguments import integer
 from candidly.cleaning import find_cleaner
 from candidly.cli.terminal import say
 from candidly.data import corrupt
+from candidly.engine.device import find_device
 from candidly.engine.memory import require_runs
 from candidly.engine.problem import Problem
 from candidly.engine.training import fit
@@ -22,6 +23,7 @@ _WIDTH = 18  # of the column of names
 
 def run(seeds: int, device: str) -> None:
     """Train all combinations and print the results of each."""
+    find_device(device)
     digits = data.load("digits")
     assert digits.y is not None
     y = digits.y
