@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--features", type=int)
     parser.add_argument("--classes", type=int)
     parser.add_argument("--wrong", type=int, default=20, help="wrong candidates per row; only for classes")
-    parser.add_argument("--epochs", type=int, default=50, help="only for classes")
+    parser.add_argument("--epochs", type=int, default=2, help="only for classes")
     parser.add_argument("--out")
     args = parser.parse_args()
     rows, features, num_classes = (1_000_000, 50, 100) if args.what == "rows" else (1_000, 20, 10_000)

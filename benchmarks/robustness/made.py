@@ -182,11 +182,7 @@ def parquet(name: str = "rows.parquet", **changes: Any) -> str:
 
 @functools.cache
 def _shared() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="robustness-shared-"))
-    import atexit
-
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return Path(tempfile.mkdtemp(prefix="shared-"))  # in the worker's folder, which is removed with it
 
 
 @functools.cache

@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +24,7 @@ class Worker:
     def __init__(self, module: str) -> None:
         self.module = module
         self.process: subprocess.Popen[bytes] | None = None
+        self.folder = ""
 
     def run(self, case: Case) -> Verdict:
         """Run a case, found by its family and name in the worker."""
@@ -43,7 +46,8 @@ class Worker:
         return Verdict("endless", what)
 
     def _start(self) -> None:
-        environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+        self.folder = tempfile.mkdtemp(prefix="robustness-")
+        environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", "TMPDIR": self.folder}
         line = [sys.executable, "-m", "benchmarks.robustness.worker", self.module]
         self.process = subprocess.Popen(
             line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
@@ -59,7 +63,7 @@ class Worker:
         return self.process.stdout.readline() if ready else b""
 
     def stop(self) -> None:
-        """End the process and the processes it started."""
+        """End the process and the processes it started, and remove their files."""
         if self.process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -70,6 +74,7 @@ class Worker:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
         self.process = None
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def run_all(

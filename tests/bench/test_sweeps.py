@@ -243,7 +243,7 @@ def test_reasons_are_the_first_line_of_an_error(tmp_path, table, monkeypatch):
     ("error", "reason"),
     [
         (OSError("disk fell out"), "OSError: disk fell out"),
-        (OSError(28, "No space left on device"), "no space left on the disk"),
+        (OSError(28, "No space left on device"), "no space left where output is written"),
         (MemoryError(), "not enough memory"),
         (torch.OutOfMemoryError("card full"), "not enough memory (card full); use fewer members"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "not enough memory"),

@@ -217,9 +217,9 @@ def test_wrong_usage_ends_with_2(capsys, arguments):
     [
         (ValueError("wrong\nin two lines \x1b[31m\u202e"), 1, r"candidly: wrong in two lines \x1b[31m\u202e"),
         (
-            OSError(28, "no space"),
+            OSError(28, "full"),
             1,
-            "candidly: no space left on the disk ([Errno 28] no space); free some, or choose another folder",
+            "candidly: no space left where output is written ([Errno 28] full); free some, or choose another folder",
         ),
         (MemoryError("tried to allocate 7 TiB"), 1, f"candidly: not enough memory (tried to allocate 7 TiB); {FEWER}"),
         (MemoryError(), 1, f"candidly: not enough memory; {FEWER}"),

@@ -158,7 +158,7 @@ def fault(error: BaseException) -> str | None:
     Examples
     --------
     >>> fault(OSError(28, "No space left on device"))
-    'no space left on the disk ([Errno 28] No space left on device); free some, or choose another folder'
+    'no space left where output is written ([Errno 28] No space left on device); free some, or choose another folder'
     >>> fault(ValueError("alpha is 2")) is None
     True
     """
@@ -170,7 +170,7 @@ def fault(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or number == errno.ENOMEM or _is_torch_shortage(error):
         return f"not enough memory{detail}; {_MEMORY_ADVICE}"
     if number in (errno.ENOSPC, errno.EDQUOT) or _says(error, _NO_SPACE):
-        return f"no space left on the disk{detail}; free some, or choose another folder"
+        return f"no space left where output is written{detail}; free some, or choose another folder"
     if not isinstance(error, RuntimeError | OSError):
         return None
     if _says(error, _NO_MEMORY):

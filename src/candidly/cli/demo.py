@@ -27,6 +27,7 @@ def run(seeds: int, device: str) -> None:
     digits = data.load("digits")
     assert digits.y is not None
     y = digits.y
+    find_device(device)
     require_runs(integer("seeds", seeds, least=1), len(y), len(digits.classes))
     say("Making candidate sets from the confusions of a network trained on the true labels ...")
     S = corrupt.instance_dependent(digits.X, y, len(digits.classes), seed=0, rate=0.4, recipe=RECIPE, device=device)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from candidly.checks.arguments import shown
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.nets.augment import NOISE_PER_VIEW, flip_crop
 from candidly.engine.problem import Problem, stream
@@ -106,7 +107,12 @@ class Batch:
     def candidates(self, p: Tensor, within: Tensor | None = None) -> Tensor:
         """Return and record what the cleaner keeps; if true labels are known, also record the most probable label."""
         p = p.detach()
-        kept = self._cleaner.keep(p, self.S if within is None else within, self)
+        given = self.S if within is None else within
+        kept = self._cleaner.keep(p, given, self)
+        if not isinstance(kept, Tensor) or kept.dtype != torch.bool or kept.shape != given.shape:
+            found = f"{kept.dtype} of shape {tuple(kept.shape)}" if isinstance(kept, Tensor) else shown(kept)
+            wanted = f"a boolean tensor of shape {tuple(given.shape)}"
+            raise ValueError(f"keep of the cleaner {type(self._cleaner).__name__} returned {found}; return {wanted}")
         self.put(self.kept, kept)
         if self._guess:
             self.put(self.guess, p.argmax(-1))
@@ -168,6 +174,12 @@ def predict_block(problem: Problem, method: Method, rows: Tensor, size: int) -> 
     filled = torch.cat([rows, rows[-1:].expand(size - len(rows), *rows.shape[1:])]).to(problem.X.device)
     with evaluating(method):
         p = method.predict(scaled(filled.expand(problem.runs, *filled.shape), problem))
+    shape = (problem.runs, size, problem.num_classes)
+    if not isinstance(p, Tensor) or tuple(p.shape) != shape:
+        found = f"a tensor of shape {tuple(p.shape)}" if isinstance(p, Tensor) else shown(p)
+        raise ValueError(
+            f"predict of the method {type(method).__name__} returned {found}; return probabilities {shape}"
+        )
     return p[:, : len(rows)]
 
 

@@ -1,7 +1,8 @@
 """Building a method's networks for a problem, and listing and copying their tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,8 @@ def builder(
             network = build(kind, shape, width, generators, features, half)
         if room is not None:
             return _fitting(network, problem, room)
+        if callable(kind) and any(value.is_meta for value in network.state_dict().values()):
+            raise ValueError(f"net={factory_name(kind)} returned a network on the meta device; create it on the CPU")
         network = network.to(problem.X.device, problem.dtype)
         if isinstance(network, Separate) and callable(kind):
             _check_custom(network, kind, problem)
@@ -75,9 +78,8 @@ def _check_custom(network: Separate, factory: Factory, problem: Problem) -> None
     copies = len(network.nets) // problem.runs
     x = scaled(problem.X[:2].expand(problem.runs, *problem.X[:2].shape), problem)
     network.eval()
-    with torch.no_grad():
-        for run, net in enumerate(network.nets):
-            _check_output(net, x[run // copies].clone(), problem, name)
+    for run, net in enumerate(network.nets):
+        _check_output(net, x[run // copies].clone(), problem, name)
     network.train()
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
         warn(
@@ -102,10 +104,34 @@ def _check_output(net: nn.Module, x: Tensor, problem: Problem, name: str) -> Non
         raise ValueError(f"{name} failed with {type(error).__name__} ({reason}); {task}") from error
     if not isinstance(found, Tensor):
         raise ValueError(f"{name} returns {shown(found)} instead of a tensor; {task}")
-    if found.shape != wanted or not found.is_floating_point():
-        raise ValueError(f"{name} returns a tensor of shape {tuple(found.shape)} and dtype {found.dtype}; {task}")
+    if found.shape != wanted or found.dtype != problem.dtype:
+        kind = f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
+        raise ValueError(f"{name} returns {kind}; {task} and dtype {problem.dtype}")
+    if not found.requires_grad:
+        raise ValueError(f"{name} returns logits without a gradient, so nothing can be learned; leave out detach()")
     if not torch.equal(x, before):
         raise ValueError(f"{name} changes its input, the rows, in place; use inplace=False in its first layers")
+
+
+def check_networks(method: Method) -> dict[str, nn.Module]:
+    """Return the networks of a method; raise ValueError unless there is one."""
+    nets = method.networks()
+    if not isinstance(nets, dict) or not nets or not all(isinstance(net, nn.Module) for net in nets.values()):
+        wanted = "setup must store a network of build_net() as an attribute"
+        raise ValueError(f"networks of the method {type(method).__name__} returned {shown(nets)}; {wanted}")
+    return nets
+
+
+def check_trained(method: Method, phase: Any) -> Sequence[nn.Module]:
+    """Return the networks that a phase trains; raise ValueError unless there is one, and all are the method's."""
+    name = type(method).__name__
+    if not isinstance(phase, Hashable):
+        raise ValueError(f"phase of the method {name} returned {shown(phase)}; return a text or another hashable value")
+    nets = method.trains(phase)
+    known = [id(net) for net in method.networks().values()]
+    if not isinstance(nets, Sequence) or not nets or not all(id(net) in known for net in nets):
+        raise ValueError(f"trains of the method {name} returned {shown(nets)}; return a list of some of its networks")
+    return nets
 
 
 def network_tensors(method: Method) -> dict[str, Tensor]:

@@ -1,15 +1,20 @@
 """Choosing a device, and the CUDA streams and graph captures that trainings in one process share."""
 
+import functools
+import inspect
 import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from candidly.checks.arguments import shown
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _lock = threading.RLock()
 _idle: dict[int, list[torch.cuda.Stream]] = {}  # streams without a training, by device
@@ -51,17 +56,33 @@ def find_device(device: str | torch.device) -> torch.device:
     return torch.device("cuda", number)
 
 
-@contextmanager
-def cpu_by_default() -> Iterator[None]:
-    """Create tensors on the CPU unless a device is given, also after `torch.set_default_device`.
+def usual_settings(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function such that settings of torch around a call do not change its results.
 
-    Without a default device nothing is set, because a setting slows every operation of torch.
+    Within the call, tensors are on the CPU unless a device is given, gradients can be computed, and autocast is off.
+    Only what differs is set, because a default device slows every operation of torch.
     """
-    if torch.empty(0).device.type == "cpu":
-        yield
-    else:
-        with torch.device("cpu"):
-            yield
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            known = ", ".join(name for name in signature.parameters if name not in ("self", "cls"))
+            raise TypeError(f"{function.__qualname__}: {error}; its arguments are {known}") from None
+        with ExitStack() as settings:
+            if torch.is_inference_mode_enabled():
+                settings.enter_context(torch.inference_mode(False))
+            settings.enter_context(torch.enable_grad())
+            for kind in ("cpu", "cuda"):
+                if torch.is_autocast_enabled(kind):
+                    settings.enter_context(torch.autocast(kind, enabled=False))
+            if torch.empty(0).device.type != "cpu":
+                settings.enter_context(torch.device("cpu"))
+            return function(*args, **kwargs)
+
+    return called
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from candidly.engine.batches import block_size, predict_block
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
 from candidly.engine.description import describe, method_code, networks_code
-from candidly.engine.device import cpu_by_default, find_device
+from candidly.engine.device import find_device, usual_settings
 from candidly.engine.memory import MOST_RUNS
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.resnet import Resnet9
@@ -66,7 +66,7 @@ class Model:
         for values in self.history.values():
             values.setflags(write=False)
 
-    @cpu_by_default()
+    @usual_settings
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU.
 
@@ -152,7 +152,7 @@ class Model:
         return tensors, facts
 
     @classmethod
-    @cpu_by_default()
+    @usual_settings
     def of_parts(
         cls,
         tensors: Mapping[str, Tensor],

@@ -13,7 +13,7 @@ from candidly.candidates.labels import class_names
 from candidly.candidates.sets import warn_of_sameness
 from candidly.candidates.weights import uniform_weights
 from candidly.checks.arguments import flag, integer, items, shown
-from candidly.engine.device import cpu_by_default
+from candidly.engine.device import usual_settings
 from candidly.engine.memory import require_runs, require_tensor
 
 _PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
@@ -71,7 +71,7 @@ class Problem:
     weights: Tensor | None = None
 
     @classmethod
-    @cpu_by_default()
+    @usual_settings
     def of(
         cls,
         X: Any,

@@ -23,10 +23,10 @@ from tqdm import tqdm
 from candidly import metrics
 from candidly.checks import arguments
 from candidly.engine.batches import Batch, Sweep
-from candidly.engine.building import builder, copy_tensors, network_tensors
+from candidly.engine.building import builder, check_networks, check_trained, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.description import code_hash, describe, fingerprint, networks_code
-from candidly.engine.device import capture, cpu_by_default, find_device, training_on
+from candidly.engine.device import capture, find_device, training_on, usual_settings
 from candidly.engine.memory import require_runs, require_schedule
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
@@ -85,9 +85,10 @@ class Training:
 
     def _optimisers(self) -> dict[str, Optimiser]:
         rates, momenta = schedule(self.recipe.schedule, self.recipe.epochs * self.steps, self.recipe.max_lr)
-        trained = [self.method.trains(self.method.phase(epoch)) for epoch in range(self.recipe.epochs)]
+        networks = check_networks(self.method)
+        trained = [check_trained(self.method, self.method.phase(epoch)) for epoch in range(self.recipe.epochs)]
         optimisers: dict[str, Optimiser] = {}
-        for name, net in self.method.networks().items():
+        for name, net in networks.items():
             active = [any(net is one for one in nets) for nets in trained for _ in range(self.steps)]
             if self.recipe.optimiser == "sgd":
                 optimisers[name] = Sgd(net, rates)
@@ -100,6 +101,7 @@ class Training:
         """Train on one minibatch of every run."""
         self.batch.load()
         loss = self.method.step(self.batch, phase)
+        self._check_loss(loss)
         nets = self.method.trains(phase)
         active = [self.optimisers[name] for name, net in self.method.networks().items() if any(net is n for n in nets)]
         parameters = [parameter for optimiser in active for parameter in optimiser.parameters]
@@ -113,6 +115,16 @@ class Training:
             self.method.after_step(self.batch, phase)
             self.loss += loss
             self.counters += 1
+
+    def _check_loss(self, loss: Any) -> None:
+        """Raise ValueError unless a step returned one loss per run, with a gradient."""
+        if isinstance(loss, Tensor) and loss.shape == self.loss.shape and loss.requires_grad:
+            return
+        found = arguments.shown(loss)
+        if isinstance(loss, Tensor):
+            found = f"a tensor of shape {tuple(loss.shape)} {'with' if loss.requires_grad else 'without'} a gradient"
+        wanted = f"the loss of each run, of shape {tuple(self.loss.shape)}, with a gradient"
+        raise ValueError(f"step of the method {type(self.method).__name__} returned {found}; return {wanted}")
 
     def advance(self, capture: bool) -> None:
         """Take a step by replaying the phase's graph; without one, run it, and capture it after `_EAGER_STEPS`."""
@@ -150,7 +162,8 @@ class Training:
     def end_epoch(self) -> None:
         """Let the method finish the epoch, and record the history."""
         self.history.setdefault("loss", []).append((self.loss / self.steps).double())
-        if self.loss.device.type == "cpu":  # CUDA would have to wait; there, losses are checked when they are read
+        if self.loss.device.type == "cpu":  # CUDA would have to wait; there, both are checked when they are read
+            self._check_kept()
             self._check_losses()
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
@@ -185,6 +198,16 @@ class Training:
             facts["true_kept"] = metrics.true_kept(self.original, kept, torch.where(trains, self.y, -1))
         return facts
 
+    def _check_kept(self) -> None:
+        """Raise ValueError if the cleaner kept no candidate of a row, or what is not a candidate."""
+        for run, (kept, sets) in enumerate(zip(self.batch.kept, self.original, strict=True)):
+            wrong = (kept & ~sets).any(-1) | ~kept.any(-1)
+            if wrong.any():
+                raise ValueError(
+                    f"keep of the cleaner {type(self.cleaner).__name__} returned no subset of the candidates, or an "
+                    f"empty one, for row {int(wrong.nonzero()[0])} in run {run}; return a non-empty subset of S"
+                )
+
     def _check_losses(self) -> None:
         """Raise ValueError for a loss that is not finite."""
         losses = torch.stack(self.history["loss"]).cpu()
@@ -215,6 +238,7 @@ class Training:
     def recorded(self) -> dict[str, Tensor]:
         """Return the history by name, (epochs, R) each, on the CPU; raise ValueError if training diverged."""
         if self.history:
+            self._check_kept()
             self._check_losses()
         return {name: torch.stack(values).cpu() for name, values in self.history.items()}
 
@@ -287,9 +311,7 @@ _FACTS = record(
 )
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
-@cpu_by_default()
+@usual_settings
 def fit(
     problem: Problem,
     method: Method,

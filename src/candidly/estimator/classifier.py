@@ -22,7 +22,7 @@ from candidly.cleaning import Cleaner, find_cleaner
 from candidly.cleaning.audit import ALPHAS, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
-from candidly.engine.device import cpu_by_default, find_device
+from candidly.engine.device import find_device, usual_settings
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, saving, scoring, targets
@@ -187,7 +187,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.random_state = random_state
         self.verbose = verbose
 
-    @cpu_by_default()
+    @usual_settings
     def fit(self, X: Any, y: Any, sample_weight: Any = None, weights: Any = None) -> Self:
         """Train the networks, and clean the training rows' candidates.
 
@@ -340,7 +340,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    @cpu_by_default()
+    @usual_settings
     def predict_all(self, X: Any, rules: Sequence[Rule] = ()) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
         """Return class probabilities, and p-values by several rules, with one pass through the networks.
 
@@ -492,7 +492,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         return scoring.covering_rate(self, X, y, sample_weight)
 
-    @cpu_by_default()
+    @usual_settings
     def audit(self, y_true: Any = None, alphas: Sequence[float] = ALPHAS) -> Audit:
         """Estimate what cleaning the training rows costs at several levels, from candidates alone.
 
@@ -529,7 +529,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         ).write(arguments.path("folder", folder), more)
 
     @classmethod
-    @cpu_by_default()
+    @usual_settings
     def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> Self:
         """Read a model that `save` wrote, without running code from it.
 

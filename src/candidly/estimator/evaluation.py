@@ -15,7 +15,7 @@ from torch import Tensor
 from candidly import metrics
 from candidly.checks import arguments
 from candidly.conformal.calibration import KINDS, SCORES, Candidate, Rule, read_levels
-from candidly.engine.device import cpu_by_default
+from candidly.engine.device import usual_settings
 from candidly.estimator import targets
 from candidly.estimator.classifier import PartialLabelClassifier
 from candidly.store.figures import write_figure
@@ -104,7 +104,7 @@ class Evaluation:
         return "\n".join(lines)
 
 
-@cpu_by_default()
+@usual_settings
 def evaluate(
     estimator: PartialLabelClassifier,
     X: Any,

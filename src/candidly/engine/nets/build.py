@@ -38,6 +38,18 @@ def _float32_by_default() -> Iterator[None]:
             torch.set_default_dtype(before)
 
 
+def _make(factory: Factory) -> nn.Module:
+    """Call a factory; raise ValueError unless it takes no arguments and returns a module."""
+    name = f"net={factory_name(factory)}"
+    try:
+        net: Any = factory()
+    except TypeError as error:
+        raise ValueError(f"{name} cannot be called without arguments ({error}); it must return a new module") from error
+    if not isinstance(net, nn.Module):
+        raise ValueError(f"{name} returned {shown(net)}; it must return a new torch.nn.Module")
+    return net
+
+
 class Separate(nn.Module):
     """R separate modules, one per run, each from (B, ...) to logits (B, C)."""
 
@@ -47,11 +59,7 @@ class Separate(nn.Module):
         with _defaults, torch.random.fork_rng(devices=[]):
             for generator in generators:  # modules draw from the default generator, which gets the run's seed
                 torch.default_generator.manual_seed(generator.initial_seed())
-                net: Any = factory()
-                if not isinstance(net, nn.Module):
-                    found = f"net={factory_name(factory)} returned {shown(net)}"
-                    raise ValueError(f"{found}; it must return a new torch.nn.Module")
-                self.nets.append(net)
+                self.nets.append(_make(factory))
 
     def features(self, x: Tensor) -> Tensor:
         """Map to the networks' features."""
