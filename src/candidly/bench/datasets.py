@@ -26,7 +26,6 @@ from candidly.data import corrupt
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import default, scaling
 from candidly.engine.description import describe
-from candidly.messages import warn
 from candidly.store import states
 from candidly.store.lock import locked
 
@@ -118,7 +117,10 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
         left = None if dataset.num_train is None else len(tail)
         return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
     if part.S.sum() > len(part.S):
-        warn(f"the candidate sets of {dataset.name!r} are replaced by those of {step}, which are made from true labels")
+        raise ValueError(
+            f"dataset {dataset.name!r} has candidate sets, which {step} would replace by others made from true labels; "
+            "remove the step, or use a dataset with one label per row"
+        )
     facts = {"dataset": fingerprint(part), "step": step, "numbers": list(numbers), "seed": SEED}
     folder = kept / f"{step}-{store.digest(facts)}"
     with locked(folder / "lock", wait=True):
