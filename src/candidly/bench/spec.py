@@ -216,6 +216,11 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
     text = store.read_text(arguments.path("path", path), _MOST_BYTES)
     try:
         table = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"{path}: too many tables or lists are nested; a spec has two levels") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not TOML: {error}; correct it") from None
+    try:
         values = dict(SUITES[_known(SUITES, "suite", table.pop("suite"))]) if "suite" in table else {}
         values |= table
         if isinstance(values.get("recipe"), dict):
@@ -224,9 +229,7 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
         tables = _table("own", values.get("own", {}))
         values["own"] = {**own, **{name: _part(name, part, kinds) for name, part in tables.items()}}
         spec: Spec = _build(Spec, values, "")
-    except RecursionError:
-        raise ValueError(f"{path}: too many tables or lists are nested; a spec has two levels") from None
-    except ValueError as error:  # which includes syntax errors of TOML
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return spec
 

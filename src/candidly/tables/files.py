@@ -137,8 +137,10 @@ def write(table: Any, target: FilePath, *, separator: str = "|") -> None:
         raise ValueError("separator is empty; pass the text between the values of a list, e.g. '|'")
     lines = delimited.Lines(table, "\t" if suffix.startswith(".tsv") else ",", separator)
     if _is_stream(target):
-        sys.stdout.flush()
-        lines.write(sys.stdout.buffer)
+        with writing("standard output"):
+            sys.stdout.flush()
+            lines.write(sys.stdout.buffer)
+            sys.stdout.flush()
         return
     with _replacing(target) as file:
         if suffix.endswith(".gz"):
@@ -179,6 +181,8 @@ def check_writable(target: FilePath, suffixes: Sequence[str] = SUFFIXES) -> None
     path = _path(target)
     if path.is_dir():
         raise ValueError(f"{target} is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{target} is a device or a named pipe, which would be replaced by a file; name a file")
     check_folder(path.parent)
 
 
@@ -222,6 +226,8 @@ def writing(target: FilePath) -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:  # the reader of standard output, such as head, has ended
+        raise
     except OSError as error:
         raise OSError(f"{target} cannot be written: {_reason(error)}") from error
 
