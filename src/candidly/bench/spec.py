@@ -211,6 +211,7 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
     >>> spec.seeds, spec.own["strict"].alpha
     ((0, 1, 2), 0.02)
     """
+    arguments.instance("own", own, Mapping, "a mapping of names to methods and cleaners, as read_own returns")
     text = store.read_text(arguments.path("path", path), _MOST_BYTES)
     try:
         table = tomllib.loads(text)
@@ -224,7 +225,9 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
         spec: Spec = _build(Spec, values, "")
     except RecursionError:
         raise ValueError(f"{path}: too many tables or lists are nested; a spec has two levels") from None
-    except ValueError as error:  # which includes syntax errors of TOML
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not a TOML file: {error}; correct it there") from None
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return spec
 

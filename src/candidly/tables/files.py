@@ -179,6 +179,8 @@ def check_writable(target: FilePath, suffixes: Sequence[str] = SUFFIXES) -> None
     path = _path(target)
     if path.is_dir():
         raise ValueError(f"{target} is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{target} is not a regular file; name another file, or - for standard output")
     check_folder(path.parent)
 
 
@@ -218,12 +220,13 @@ def writing(target: FilePath) -> Iterator[None]:
     ...     raise OSError(28, "No space left on device", "model-0123.tmp")
     Traceback (most recent call last):
         ...
-    OSError: model cannot be written: No space left on device
+    OSError: model cannot be written: No space left on device; check the folder and the limits of the system
     """
     try:
         yield
     except OSError as error:
-        raise OSError(f"{target} cannot be written: {_reason(error)}") from error
+        advice = "" if error.errno is None else "; check the folder and the limits of the system"
+        raise OSError(f"{target} cannot be written: {_reason(error)}{advice}") from error
 
 
 def check_names(target: FilePath, names: Collection[str], separator: str) -> None:
