@@ -164,7 +164,8 @@ class Training:
         self.history.setdefault("loss", []).append((self.loss / self.steps).double())
         if self.loss.device.type == "cpu":  # CUDA would have to wait; there, both are checked when they are read
             self._check_kept()
-            self._check_losses()
+            if not self.loss.isfinite().all():
+                self._check_losses()
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
         if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
