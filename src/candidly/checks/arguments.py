@@ -151,7 +151,8 @@ def path(name: str, value: Any) -> Path:
     if not isinstance(given, str) or not given or "\0" in given:
         raise ValueError(f"{name} is {shown(value)}; it must be a path, such as 'results'")
     if len(given) > _LONGEST_PATH:
-        raise ValueError(f"{name} has {len(given)} characters; it must be a path of at most {_LONGEST_PATH}")
+        found = f"{shown(given)}, of {len(given)} characters"
+        raise ValueError(f"{name} is {found}; it must be a path of at most {_LONGEST_PATH}")
     return Path(os.path.expanduser(given))
 
 
