@@ -144,7 +144,7 @@ def test_a_split_that_is_nowhere_is_an_error(tmp_path):
     summary(tmp_path / "summary.json")
     with (
         pytest.warns(UserWarning, match=r"summary\.json"),
-        pytest.raises(ValueError, match=re.escape(f"no other accuracies under {tmp_path}")),
+        pytest.raises(ValueError, match=re.escape(f"no accuracies of the split 'other' under {tmp_path}")),
     ):
         read(tmp_path, split="other")
 
@@ -240,7 +240,9 @@ def test_published_accuracies(tmp_path):
         ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5\ncc,lost,1,50\n", "line 3: accuracy is 50.0"),
         ("method,dataset,seed,test_accuracy\ncc,lost,0,nan\n", "accuracy is nan"),
         ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5\ncc,lost,0,0.5\n", "line 3 repeats"),
-        ('method,dataset,seed,test_accuracy\n"cc,lost,0,0.5\n', "unexpected end of data"),
+        ('method,dataset,seed,test_accuracy\n"cc,lost,0,0.5\n', "unexpected end of data; correct it"),
+        ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5,x\n", "line 2 has more fields than the header"),
+        ("method,dataset,seed,test_accuracy\n,lost,0,0.5\n", "line 2 has no method or no dataset"),
     ],
 )
 def test_malformed_csv_is_named(tmp_path, text, message):
@@ -334,3 +336,11 @@ def test_named_pipes_do_not_block(tmp_path):
             read(folder)
     with pytest.raises(OSError, match="is not a file"):
         read_csv(tmp_path / "json" / "summary.json")
+
+
+def test_a_run_without_its_summary_is_named(tmp_path):
+    summary(tmp_path / "a" / "summary.json")
+    predictions(tmp_path / "b" / "predictions.parquet", [1], [1], method=["cc"])
+    (tmp_path / "b" / "done").touch()
+    with pytest.raises(ValueError, match=r"b is a run without summary\.json; remove this folder"):
+        read(tmp_path)

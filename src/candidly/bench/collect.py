@@ -105,6 +105,7 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     >>> dict(scores.cells["lost", "proden"])
     {0: 0.625, 1: 0.75}
     """
+    arguments.text("split", split, "a text, such as 'test'")
     if isinstance(folders, str | os.PathLike):
         folders = [folders]
     folders = [arguments.path("folders", one) for one in arguments.items("folders", folders, "a path or several paths")]
@@ -116,12 +117,14 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     ]
     silent = [str(source.path) for source in sources if not source.shares]
     if silent:
-        warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {listed(silent)}", stacklevel=2)
+        warnings.warn(
+            f"no {visible(split)} accuracy (no such rows, or no true labels) in {listed(silent)}", stacklevel=2
+        )
     found = _choose(sources)
     if not found:
         raise ValueError(
-            f"no {split} accuracies under {', '.join(map(str, folders))}; "
-            "give folders with summary.json or Parquet files of predictions"
+            f"no accuracies of the split {arguments.shown(split)} under {listed(map(str, folders))}; "
+            "give folders with summary.json or Parquet files of predictions, or another split"
         )
     _compare_settings(found)
     return _gather({entry: source.shares[entry] for entry, source in found.items()}, split)
@@ -162,17 +165,23 @@ def read_csv(path: AnyPath) -> Scores:
                 raise ValueError(f"there is no column {name!r}; add it")
         for line in lines:
             _add_line(found, line, f"line {lines.line_num}")
-    except (csv.Error, ValueError) as error:
+    except csv.Error as error:
+        raise ValueError(f"{path} is not a CSV file: {error}; correct it") from None
+    except ValueError as error:
         raise ValueError(f"{path} cannot be used: {error}") from None
     if not found:
         raise ValueError(f"{path} has no lines below its header; give a file with accuracies")
     return _gather(found, "test")
 
 
-def _add_line(found: dict[Entry, float], line: Mapping[str, str | None], where: str) -> None:
+def _add_line(found: dict[Entry, float], line: Mapping[Any, Any], where: str) -> None:
+    if None in line:  # where the reader puts cells that belong to no column
+        raise ValueError(f"{where} has more fields than the header; quote fields that contain commas")
     method, dataset, seed, accuracy = (line[name] for name in ("method", "dataset", "seed", "test_accuracy"))
     if method is None or dataset is None or seed is None or accuracy is None:
         raise ValueError(f"{where} has too few fields; complete or remove it")
+    if not method.strip() or not dataset.strip():
+        raise ValueError(f"{where} has no method or no dataset; complete or remove it")
     try:
         entry, value = (visible(dataset), current(visible(method)), int(seed)), float(accuracy)
     except ValueError:
@@ -191,10 +200,12 @@ def _find(folders: Sequence[AnyPath]) -> list[Path]:
                 raise ValueError(f"{folder} is neither a folder nor a .json or .parquet file; give one of these")
             paths.setdefault(folder.resolve(), folder)
         elif not folder.is_dir():
-            raise FileNotFoundError(f"{folder} does not exist; check the name")
+            raise FileNotFoundError(f"the folder {folder} does not exist; check the path")
         for parent, below, names in os.walk(folder):
             below.sort()
             summaries = [name for name in names if name == "summary.json"]
+            if "done" in names and not summaries:
+                raise ValueError(f"{parent} is a run without summary.json; remove this folder, and run it again")
             for name in summaries or sorted(name for name in names if name.endswith(".parquet")):
                 path = Path(parent, name)
                 paths.setdefault(path.resolve(), path)

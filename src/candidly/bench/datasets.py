@@ -108,7 +108,7 @@ def _parse(step: str) -> tuple[str, tuple[float, ...]]:
 def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, device: str) -> Dataset:
     """Change the training rows, or all rows if the dataset has no published split."""
     if dataset.y is None:
-        raise ValueError(f"dataset {dataset.name!r} has no true labels, which {step} needs")
+        raise ValueError(f"dataset {dataset.name!r} has no true labels, which {step} needs; remove the step")
     n = len(dataset.X) if dataset.num_train is None else dataset.num_train
     part = replace(dataset, X=dataset.X[:n], S=dataset.S[:n], y=dataset.y[:n])
     if step == "long-tailed":
@@ -116,6 +116,11 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
         rows = np.concatenate([tail, np.arange(n, len(dataset.X))])
         left = None if dataset.num_train is None else len(tail)
         return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
+    if part.S.sum() > len(part.S):
+        raise ValueError(
+            f"dataset {dataset.name!r} has candidate sets, which {step} would replace by others made from true labels; "
+            "remove the step, or use a dataset with one label per row"
+        )
     facts = {"dataset": fingerprint(part), "step": step, "numbers": list(numbers), "seed": SEED}
     folder = kept / f"{step}-{store.digest(facts)}"
     with locked(folder / "lock", wait=True):

@@ -217,7 +217,8 @@ def overview(commands: Mapping[str, Command], title: str) -> str:
     lines = ["usage: candidly COMMAND ...", "", title, "", "commands:"]
     for name, command in commands.items():
         text = _split(_describe(command)[0])[0]
-        lines += textwrap.wrap(text, 80, initial_indent=f"  {name:{width - 2}}", subsequent_indent=" " * width)
+        first = f"  {name:{width - 2}}"
+        lines += textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=" " * width) or [first.rstrip()]
     options = {"-h, --help": "Show this help.", "--version": "Print the version only."}
     lines += ["", "options:", *(f"  {name:{width}}{text}" for name, text in options.items())]
     return "\n".join([*lines, "", "candidly COMMAND --help explains the options of a command."])
@@ -251,12 +252,16 @@ def _arguments(target: Callable[..., Any]) -> list[_Argument]:
         kind = typing.get_args(kind)[0] if many else str if choices else kind
         required = parameter.default is inspect.Parameter.empty
         default = None if required else parameter.default
-        found.append(_Argument(name, kind, choices, many, required, default, shown, helps[name]))
+        help = helps.get(name, "")  # python -OO removes docstrings
+        found.append(_Argument(name, kind, choices, many, required, default, shown, help))
     return found
 
 
 def _describe(target: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return a docstring's text without its section of arguments, and the help on each argument."""
+    """Return a docstring's text without its section of arguments, and the help on each argument.
+
+    Both are empty if Python removed docstrings, as ``PYTHONOPTIMIZE=2`` does.
+    """
     text, _, section = inspect.cleandoc(target.__doc__ or "").partition("\nArgs:\n")
     parts = re.split(r"^    (\w+): ", section, flags=re.MULTILINE)
     return text.strip(), {name: " ".join(help.split()) for name, help in zip(parts[1::2], parts[2::2], strict=True)}

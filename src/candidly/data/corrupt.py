@@ -37,15 +37,14 @@ Deviation: where all wrong labels have probability 0, none is added (the publish
 class c keeps n_max·ρ^(c/(C−1)) of them, n_max the size of the largest class. Pass y[rows] to any of the generators.
 """
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from candidly.candidates.values import unmasked
+from candidly.checks import machine
 from candidly.checks.arguments import integer, items, real
-from candidly.checks.machine import Need, available_memory, require
 
 if TYPE_CHECKING:
     from candidly.engine.nets.build import Factory
@@ -351,10 +350,10 @@ def instance_dependent(
     from candidly.methods import Supervised
 
     labels, num_classes = _labels(y, num_classes)
-    if isinstance(X, Sized) and len(X) != len(labels):
-        raise ValueError(f"y has {len(labels)} labels but X has {len(X)} rows; pass one label per row")
     S = np.zeros((len(labels), num_classes), dtype=bool)
     S[np.arange(len(labels)), labels] = True
+    if np.shape(X)[:1] != labels.shape:
+        raise ValueError(f"X has shape {np.shape(X)} and y has {len(labels)} labels; pass one label per row of X")
     problem = Problem.of(X, S, seeds=[seed], shift=shift, scale=scale)
     published = Recipe("generator", 100, 256, optimiser="sgd", schedule="constant", max_lr=1e-3)
     model = fit(problem, Supervised(), None, recipe or published, net=net, device=device)
@@ -366,17 +365,18 @@ def _probability(name: str, value: float) -> float:
 
 
 def _labels(y: ArrayLike, num_classes: int, least: int = 1) -> tuple[Rows, int]:
-    """Return labels and the number of classes as plain integers; raise ValueError if they are not usable."""
+    """Return labels and the number of classes, after checking them and the memory that the sets need."""
     num_classes = integer("num_classes", num_classes, least=least)
-    y = unmasked(y)
+    if isinstance(y, np.ma.MaskedArray) and np.ma.getmaskarray(y).any():
+        raise ValueError("y is a masked array with masked entries; fill them, or drop their rows")
+    y = np.asarray(y)
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise ValueError(f"y has shape {y.shape} and dtype {y.dtype}; pass integer labels of shape (rows,)")
     wrong = np.flatnonzero((y < 0) | (y >= num_classes))
     if wrong.size:
         raise ValueError(f"row {wrong[0]} has label {y[wrong[0]]}; labels must be from 0 to {num_classes - 1}")
-    advice = "lower num_classes, or pass fewer labels at a time"
-    needs = {f"{len(y)} candidate sets of {num_classes} classes": Need(len(y) * num_classes, advice)}
-    require(needs, available_memory(), "cpu")
+    need = machine.Need(len(y) * num_classes, "use a smaller num_classes, or fewer rows")
+    machine.require({f"the sets of {len(y)} rows and {num_classes} classes": need}, machine.available_memory(), "cpu")
     return y.astype(np.intp, copy=False), num_classes
 
 

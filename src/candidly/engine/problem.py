@@ -149,7 +149,7 @@ class Problem:
         names = tuple(range(sets.shape[-1])) if classes is None else class_names(classes)
         if len(names) != sets.shape[-1]:
             raise ValueError(
-                f"{len(names)} class names were given but S has {sets.shape[-1]} columns; give one per column"
+                f"{len(names)} class names were given but S has {sets.shape[-1]} columns; give one per class"
             )
         truth = None if y is None else check_labels(y, len(features), len(names))
         trust = None if weights is None else check_weights(weights, (len(features), len(names))).to(dtype)
@@ -370,10 +370,11 @@ def _check_rows(rows: Any, n: int) -> Tensor:
         raise ValueError(f"a run has {len(index)} training rows; it needs at least two")
     if index[0] < 0 or index[-1] >= n:
         ends = f"from {int(index[0])} to {int(index[-1])}"
-        raise ValueError(f"training rows go {ends} but X has rows 0 to {n - 1}; choose rows from these")
+        raise ValueError(f"training rows go {ends} but X has rows 0 to {n - 1}; correct the row numbers in rows")
     if bool((index.diff() == 0).any()):
-        twice = int(index[1:][index.diff() == 0][0])
-        raise ValueError(f"row {twice} is listed twice in a run's training rows; list every row once")
+        raise ValueError(
+            f"row {int(index[1:][index.diff() == 0][0])} is listed twice in a run's training rows; list it once"
+        )
     return index
 
 

@@ -138,8 +138,10 @@ def write(table: Any, target: FilePath, *, separator: str = "|") -> None:
         return
     lines = delimited.Lines(table, "\t" if suffix.startswith(".tsv") else ",", separator)
     if _is_stream(target):
-        sys.stdout.flush()
-        lines.write(sys.stdout.buffer)
+        with writing("standard output"):
+            sys.stdout.flush()
+            lines.write(sys.stdout.buffer)
+            sys.stdout.flush()
         return
     with _replacing(target) as file:
         if suffix.endswith(".gz"):
@@ -180,6 +182,8 @@ def check_writable(target: FilePath, suffixes: Sequence[str] = SUFFIXES) -> None
     path = _path(target)
     if path.is_dir():
         raise ValueError(f"{target} is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{target} is a device or a named pipe, which would be replaced by a file; name a file")
     check_folder(path.parent)
 
 
@@ -219,12 +223,15 @@ def writing(target: FilePath) -> Iterator[None]:
     ...     raise OSError(28, "No space left on device", "model-0123.tmp")
     Traceback (most recent call last):
         ...
-    OSError: model cannot be written: No space left on device
+    OSError: model cannot be written: No space left on device; check the folder and the limits of the system
     """
     try:
         yield
+    except BrokenPipeError:  # the reader of standard output, such as head, has ended
+        raise
     except OSError as error:
-        raise OSError(f"{target} cannot be written: {_reason(error)}") from error
+        advice = "" if error.errno is None else "; check the folder and the limits of the system"
+        raise OSError(f"{target} cannot be written: {_reason(error)}{advice}") from error
 
 
 def check_names(target: FilePath, names: Collection[str], separator: str) -> None:
