@@ -234,7 +234,11 @@ CASES = {
     "a missing name": (rows(tags={3: "cat|nan"}), fit("bad.csv"), "row 3 has the missing name 'nan'"),
     "fractions as candidates": (parquet(tags=[0.5] * 30), fit("bad.parquet"), "class names of type double"),
     "dictionaries as candidates": (parquet(tags=[{"cat": 1}] * 30), fit("bad.parquet"), "class names of type struct"),
-    "a null character": (parquet(tags=["a\0", "b|c"] * 15), fit("bad.parquet"), r"the class 'a\x00' ends in a null"),
+    "a null character": (
+        parquet(tags=["a\0", "b|c"] * 15),
+        fit("bad.parquet"),
+        r"the name 'a\x00', which ends in a null",
+    ),
     "one class": (rows(tags=["cat"] * 30), fit("bad.csv"), "has the one class 'cat'; at least two are needed"),
     "every row its class": (raw(text_of(MANY)), fit("bad.csv"), "21000 classes for 21000 rows; is 'tags' the right"),
     "a class that is not listed": (
