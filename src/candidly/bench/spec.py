@@ -226,7 +226,7 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
     except RecursionError:
         raise ValueError(f"{path}: too many tables or lists are nested; a spec has two levels") from None
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not a TOML file: {error}; correct it there") from None
+        raise ValueError(f"{path}: {error}; write valid TOML there") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return spec
