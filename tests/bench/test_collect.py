@@ -144,7 +144,7 @@ def test_a_split_that_is_nowhere_is_an_error(tmp_path):
     summary(tmp_path / "summary.json")
     with (
         pytest.warns(UserWarning, match=r"summary\.json"),
-        pytest.raises(ValueError, match=re.escape(f"no other accuracies under {tmp_path}")),
+        pytest.raises(ValueError, match=re.escape(f"no accuracies of the split 'other' under {tmp_path}")),
     ):
         read(tmp_path, split="other")
 
@@ -334,3 +334,18 @@ def test_named_pipes_do_not_block(tmp_path):
             read(folder)
     with pytest.raises(OSError, match="is not a file"):
         read_csv(tmp_path / "json" / "summary.json")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("cc,toy,0,0.5,more", "line 2 has more fields than the header"),
+        (",toy,0,0.5", "line 2 has method '' and dataset 'toy'; give names"),
+        ('cc,"toy,0,0.5', "close every quote"),
+    ],
+)
+def test_a_wrong_line_of_published_accuracies_is_refused(line, message, tmp_path):
+    path = tmp_path / "published.csv"
+    path.write_text(f"method,dataset,seed,test_accuracy\n{line}\n")
+    with pytest.raises(ValueError, match=message):
+        read_csv(path)

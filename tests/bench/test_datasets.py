@@ -124,7 +124,12 @@ def test_names_of_files_may_hold_a_plus(table, tmp_path):
     path = tmp_path / "a+b.csv"
     path.write_text(table.read_text())
     assert sets.load(str(path), tmp_path / "kept").name == "a+b"
-    assert sets.load(f"{path}+uniform-0.5", tmp_path / "kept").name == "a+b+uniform-0.5"
+    assert sets.load(f"{path}+long-tailed-0.5", tmp_path / "kept").name == "a+b+long-tailed-0.5"
+
+
+def test_candidate_sets_are_not_replaced(table, tmp_path):
+    with pytest.raises(ValueError, match="already has candidate sets, which uniform would replace; remove the step"):
+        sets.load(f"{table}+uniform-0.5", tmp_path / "kept")
 
 
 def test_a_file_may_not_take_the_name_of_a_known_dataset(table, tmp_path):
