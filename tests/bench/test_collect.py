@@ -240,7 +240,9 @@ def test_published_accuracies(tmp_path):
         ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5\ncc,lost,1,50\n", "line 3: accuracy is 50.0"),
         ("method,dataset,seed,test_accuracy\ncc,lost,0,nan\n", "accuracy is nan"),
         ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5\ncc,lost,0,0.5\n", "line 3 repeats"),
-        ('method,dataset,seed,test_accuracy\n"cc,lost,0,0.5\n', "unexpected end of data"),
+        ('method,dataset,seed,test_accuracy\n"cc,lost,0,0.5\n', "unexpected end of data; correct it"),
+        ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5,x\n", "line 2 has more fields than the header"),
+        ("method,dataset,seed,test_accuracy\n,lost,0,0.5\n", "line 2 has no method or no dataset"),
     ],
 )
 def test_malformed_csv_is_named(tmp_path, text, message):
@@ -340,8 +342,8 @@ def test_named_pipes_do_not_block(tmp_path):
     ("line", "message"),
     [
         ("cc,toy,0,0.5,more", "line 2 has more fields than the header"),
-        (",toy,0,0.5", "line 2 has method '' and dataset 'toy'; give names"),
-        ('cc,"toy,0,0.5', "close every quote"),
+        (",toy,0,0.5", "line 2 has no method or no dataset; complete or remove it"),
+        ('cc,"toy,0,0.5', "is not a CSV file: .*; correct it"),
     ],
 )
 def test_a_wrong_line_of_published_accuracies_is_refused(line, message, tmp_path):
@@ -349,3 +351,11 @@ def test_a_wrong_line_of_published_accuracies_is_refused(line, message, tmp_path
     path.write_text(f"method,dataset,seed,test_accuracy\n{line}\n")
     with pytest.raises(ValueError, match=message):
         read_csv(path)
+
+
+def test_a_run_without_its_summary_is_named(tmp_path):
+    summary(tmp_path / "a" / "summary.json")
+    predictions(tmp_path / "b" / "predictions.parquet", [1], [1], method=["cc"])
+    (tmp_path / "b" / "done").touch()
+    with pytest.raises(ValueError, match=r"b is a run without summary\.json; remove this folder"):
+        read(tmp_path)

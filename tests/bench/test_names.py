@@ -44,7 +44,7 @@ def spec_of(summary):
 
 
 def empty(name):
-    return Dataset(name, np.zeros((1, 1), np.float32), np.ones((1, 1), bool), None, ("a",))
+    return Dataset(name, np.zeros((1, 1), np.float32), np.ones((1, 2), bool), None, ("a", "b"))
 
 
 def folders(spec, dataset, first=False):

@@ -109,7 +109,7 @@ def test_a_pipe_is_not_replaced(tmp_path):
 
 
 def test_missing_files_and_folders_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="the folder .*none does not exist; make it first"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*none does not exist; make it first"):
         files.replace(tmp_path / "none" / "note.txt", b"new")
-    with pytest.raises(FileNotFoundError, match="none.txt does not exist; check the path"):
+    with pytest.raises(FileNotFoundError, match=r"none.txt does not exist; check the path"):
         files.read_text(tmp_path / "none.txt")

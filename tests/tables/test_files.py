@@ -582,3 +582,12 @@ def test_formulas_behind_a_delimiter(tmp_path, text, written):
         with open(tmp_path / name, encoding="utf-8", newline="") as stream:
             assert list(files.delimited.csv.reader(stream, delimiter=delimiter))[1][0] == written
         assert files.read(tmp_path / name, texts=["a"])["a"].to_pylist() == [text]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system has no named pipes")
+def test_a_named_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "link.csv").symlink_to("pipe.csv")
+    for name in ("pipe.csv", "link.csv"):
+        with pytest.raises(ValueError, match=f"{name} is a device or a named pipe"):
+            files.check_writable(tmp_path / name)

@@ -166,7 +166,7 @@ def read_csv(path: AnyPath) -> Scores:
         for line in lines:
             _add_line(found, line, f"line {lines.line_num}")
     except csv.Error as error:
-        raise ValueError(f"{path} is not a CSV file: {error}; close every quote") from None
+        raise ValueError(f"{path} is not a CSV file: {error}; correct it") from None
     except ValueError as error:
         raise ValueError(f"{path} cannot be used: {error}") from None
     if not found:
@@ -181,7 +181,7 @@ def _add_line(found: dict[Entry, float], line: Mapping[Any, Any], where: str) ->
     if method is None or dataset is None or seed is None or accuracy is None:
         raise ValueError(f"{where} has too few fields; complete or remove it")
     if not method.strip() or not dataset.strip():
-        raise ValueError(f"{where} has method {method!r} and dataset {dataset!r}; give names that are not empty")
+        raise ValueError(f"{where} has no method or no dataset; complete or remove it")
     try:
         entry, value = (visible(dataset), current(visible(method)), int(seed)), float(accuracy)
     except ValueError:
@@ -204,6 +204,8 @@ def _find(folders: Sequence[AnyPath]) -> list[Path]:
         for parent, below, names in os.walk(folder):
             below.sort()
             summaries = [name for name in names if name == "summary.json"]
+            if "done" in names and not summaries:
+                raise ValueError(f"{parent} is a run without summary.json; remove this folder, and run it again")
             for name in summaries or sorted(name for name in names if name.endswith(".parquet")):
                 path = Path(parent, name)
                 paths.setdefault(path.resolve(), path)

@@ -116,9 +116,10 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
         rows = np.concatenate([tail, np.arange(n, len(dataset.X))])
         left = None if dataset.num_train is None else len(tail)
         return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
-    if (part.S.sum(axis=1) > 1).any():
+    if part.S.sum() > len(part.S):
         raise ValueError(
-            f"dataset {dataset.name!r} already has candidate sets, which {step} would replace; remove the step"
+            f"dataset {dataset.name!r} has candidate sets, which {step} would replace by others made from true labels; "
+            "remove the step, or use a dataset with one label per row"
         )
     facts = {"dataset": fingerprint(part), "step": step, "numbers": list(numbers), "seed": SEED}
     folder = kept / f"{step}-{store.digest(facts)}"

@@ -162,6 +162,8 @@ def parse_seeds(seeds: str | Iterable[Any]) -> tuple[int, ...]:
 
 def _names(what: str, names: Any) -> tuple[str, ...]:
     """Return names from a list, or from a string in which commas separate them."""
+    if isinstance(names, Mapping):
+        raise ValueError(f"{what} is {arguments.shown(names)}; it must be a list of names")
     given = names.split(",") if isinstance(names, str) else arguments.items(what, names, "a list of names")
     entries = list(given)
     for i, name in enumerate(entries):
@@ -215,6 +217,11 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
     text = store.read_text(arguments.path("path", path), _MOST_BYTES)
     try:
         table = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"{path}: too many tables or lists are nested; a spec has two levels") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not TOML: {error}; correct it") from None
+    try:
         values = dict(SUITES[_known(SUITES, "suite", table.pop("suite"))]) if "suite" in table else {}
         values |= table
         if isinstance(values.get("recipe"), dict):
@@ -223,10 +230,6 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
         tables = _table("own", values.get("own", {}))
         values["own"] = {**own, **{name: _part(name, part, kinds) for name, part in tables.items()}}
         spec: Spec = _build(Spec, values, "")
-    except RecursionError:
-        raise ValueError(f"{path}: too many tables or lists are nested; a spec has two levels") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: {error}; write valid TOML there") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return spec

@@ -274,7 +274,7 @@ def compare(scores: Scores, other: Scores) -> dict[Cell, Comparison]:
     """
     if scores.split != other.split:
         raise ValueError(
-            f"accuracies on {scores.split} rows cannot be compared with those on {other.split} rows; choose one split"
+            f"accuracies on {scores.split} rows cannot be compared with those on {other.split} rows; read one split"
         )
     rows = []
     cells = [cell for cell in scores.cells if cell in other.cells]

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.frames import as_frame
-from candidly.candidates.values import MISSING_TEXTS, is_missing, plain, unmasked
+from candidly.candidates.values import MISSING_TEXTS, from_tensor, is_missing, plain, unmasked
+from candidly.checks.machine import Need, available_memory, require
+from candidly.checks.sparse import check_sparse
 from candidly.messages import listed, warn
 
 LIST_TEXT = r"\s*(\[[^\[\]]*\]|\{[^{}]*\})\s*"
@@ -20,6 +22,9 @@ SEPARATORS = "|;"
 """Names that contain one of these are probably several names."""
 
 _RARE_SEPARATORS = ",/"  # names that hold one of these may be
+
+# Texts that a matrix of 0 and 1, or of truth values, holds after it was written and read.
+_WRITTEN_MATRICES = ({"0", "1"}, {"0.0", "1.0"}, {"False", "True"}, {"false", "true"}, {"FALSE", "TRUE"})
 
 Rows = list[list[Hashable]]
 """The class names of each row."""
@@ -93,7 +98,9 @@ def mark(rows: Rows, classes: Sequence[Hashable], unknown: bool = False) -> NDAr
 def _parse(y: Any) -> NDArray[Any] | list[Any]:
     """Return a matrix of numbers, or a list with one entry per row."""
     if hasattr(y, "tocsr"):
-        y = y.toarray()
+        y = _of_sparse(y)
+    if hasattr(y, "detach"):
+        y = from_tensor(y, "y")
     frame = as_frame(y, "y") if hasattr(y, "column_names") or hasattr(y, "columns") else None
     if frame is not None or hasattr(y, "__array__"):
         array = _as_array(y) if frame is None else frame.to_numpy()
@@ -101,6 +108,8 @@ def _parse(y: Any) -> NDArray[Any] | list[Any]:
             raise ValueError(f"y is the single value {y!r}; pass one entry per row")
         if array.dtype.kind in "cV":
             raise ValueError(f"y has dtype {array.dtype}; pass class names, or a matrix of booleans")
+        if array.ndim > 1:
+            _refuse_written_matrix(array)
         numbers = array.dtype.kind in "biuf" or (array.dtype == object and all(_is_number(v) for v in array.flat))
         return array if numbers and array.ndim > 1 else list(array)
     if isinstance(y, (str, bytes, Mapping, Set)) or not isinstance(y, Iterable):
@@ -116,6 +125,31 @@ def _parse(y: Any) -> NDArray[Any] | list[Any]:
                 "pass numpy.array(y) for a matrix, or sets for class names"
             )
     return rows
+
+
+def _of_sparse(y: Any) -> NDArray[Any]:
+    try:
+        y = check_sparse(y)
+    except ValueError as error:
+        raise ValueError(f"y is {error}; build it again") from None
+    rows, classes = y.shape
+    needs = {f"y, a matrix of {rows} rows and {classes} classes": Need(rows * classes, "pass fewer columns")}
+    require(needs, available_memory(), "cpu")
+    array: NDArray[Any] = y.toarray()
+    return array
+
+
+def _refuse_written_matrix(array: NDArray[Any]) -> None:
+    """Raise ValueError for a matrix of 0 and 1 or of truth values that were written as texts."""
+    if array.dtype.kind not in "USTO" or not all(isinstance(value, (str, bytes)) for value in array.flat):
+        return
+    found = {value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in array.flat}
+    for written in _WRITTEN_MATRICES:
+        if found <= written:
+            raise ValueError(
+                f"y is a matrix of the texts {' and '.join(map(repr, sorted(written)))}, which would be class names; "
+                "convert it to a matrix of booleans, or pass lists if these are class names"
+            )
 
 
 def _as_array(y: Any) -> NDArray[Any]:
@@ -178,6 +212,8 @@ def _name(value: Any, place: str) -> Hashable:
         raise ValueError(f"{place} holds a missing name ({value}); drop it or name a class")
     if isinstance(value, str) and is_missing(value, blank=True):
         raise ValueError(f"{place} holds an empty name ({value!r}); drop it or name a class")
+    if isinstance(value, str) and value.endswith("\0"):  # which NumPy drops at the end of text
+        raise ValueError(f"{place} holds the name {value[:60]!r}, which ends in a null character; rename it")
     if isinstance(value, (complex, Iterator)) or not isinstance(value, Hashable):
         raise ValueError(f"{place} holds {value!r}, which is not a class name; pass strings or numbers")
     return value
@@ -236,8 +272,8 @@ def check_spelling(
     Warns
     -----
     UserWarning
-        If names have ``,`` or ``/`` between such parts, differ only by case, blanks or quotes, or are texts that
-        programs write for a missing value.
+        If names have ``,`` or ``/`` between such parts, differ only by case, blanks, quotes or invisible characters,
+        or are texts that programs write for a missing value.
 
     Examples
     --------
@@ -268,8 +304,8 @@ def check_spelling(
     groups = [" and ".join(map(repr, sorted(group)[:5])) for group in alike.values() if len(group) > 1]
     if groups:
         warn(
-            f"class names differ only by case, blanks or quotes: {listed(groups)}; write them alike if they are one "
-            f"class, or list all with {listing} if not"
+            f"class names differ only by case, blanks, quotes or invisible characters: {listed(groups)}; write them "
+            f"alike if they are one class, or list all with {listing} if not"
         )
     missing = next((name for name in texts if name in MISSING_TEXTS), None)
     if missing is not None:
@@ -291,11 +327,12 @@ def _joined_name(names: Sequence[str], mark: str) -> str | None:
 
 
 def normal(name: str) -> str:
-    """Return a text without differences of case, blanks, quotes and Unicode forms.
+    """Return a text without differences of case, blanks, quotes, invisible characters and Unicode forms.
 
     Examples
     --------
     >>> normal(" Cat "), normal('"great  Owl"')
     ('cat', 'great owl')
     """
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().replace('"', " ").split())
+    visible = "".join(one for one in name if one.isspace() or unicodedata.category(one) not in ("Cc", "Cf"))
+    return " ".join(unicodedata.normalize("NFKC", visible).casefold().replace('"', " ").split())

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,8 @@ class Candidates:
         classes = class_names(self.classes)
         if len(classes) != matrix.shape[1]:
             raise ValueError(f"{len(classes)} class names for {matrix.shape[1]} columns; pass one name per column")
+        if self.index is not None and not hasattr(self.index, "__len__"):
+            raise ValueError(f"index is {arguments.shown(self.index)}; it must be a list with one name per row")
         if self.index is not None and len(self.index) != len(matrix):
             raise ValueError(f"index has {len(self.index)} names for {len(matrix)} rows; pass one name per row")
         object.__setattr__(self, "matrix", matrix)
@@ -223,6 +226,7 @@ class Candidates:
 
         from candidly.store import states  # which imports torch
 
+        arguments.instance("facts", facts, (Mapping, NoneType), "a mapping, such as {'seed': 0}, or None")
         bits = np.packbits(self.matrix)
         digest = _digest(len(self), self.classes, bits)
         saved = {"rows": len(self), "classes": list(self.classes), "digest": digest, "facts": dict(facts or {})}

@@ -57,6 +57,21 @@ def unmasked(values: Any) -> NDArray[Any]:
     return array
 
 
+def from_tensor(tensor: Any, name: str) -> NDArray[Any]:
+    """Return a tensor as an array, without importing torch; messages call it `name`."""
+    try:
+        tensor = tensor.detach().cpu().to_dense()
+        if tensor.is_floating_point() and tensor.element_size() < 4:
+            tensor = tensor.float()  # NumPy has no bfloat16
+        array: NDArray[Any] = tensor.numpy()
+    except (RuntimeError, TypeError) as error:  # NotImplementedError, of meta tensors, is a RuntimeError
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{name} is a tensor without plain numbers ({reason}); pass a dense tensor of numbers"
+        ) from None
+    return array
+
+
 def is_missing_type(kind: type) -> bool:
     """Return whether all values of a type are missing: None, NA and NaT from pandas, and NumPy's masked value."""
     return kind.__name__ in _MISSING_TYPES

@@ -151,7 +151,8 @@ def path(name: str, value: Any) -> Path:
     if not isinstance(given, str) or not given or "\0" in given:
         raise ValueError(f"{name} is {shown(value)}; it must be a path, such as 'results'")
     if len(given) > _LONGEST_PATH:
-        raise ValueError(f"{name} has {len(given)} characters; it must be a path of at most {_LONGEST_PATH}")
+        found = f"{shown(given)}, of {len(given)} characters"
+        raise ValueError(f"{name} is {found}; it must be a path of at most {_LONGEST_PATH}")
     return Path(os.path.expanduser(given))
 
 
@@ -228,7 +229,10 @@ def settings(part: Any, **bounds: Mapping[str, Any]) -> None:
             real(field.name, value, **limits)
         else:
             continue
-        object.__setattr__(part, field.name, _plain(value))  # the class may be frozen
+        plain = _plain(value)
+        if kind is float and not isinstance(plain, int | float):  # a fraction, which torch does not take
+            plain = float(plain)
+        object.__setattr__(part, field.name, plain)  # the class may be frozen
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from candidly.checks import arguments
 from candidly.cli.options import CleaningOptions, OutputOptions
 from candidly.tables import files
 
@@ -49,7 +50,9 @@ def check_table(out: str, tables: Sequence[str | None], output: OutputOptions) -
     if out == "-" and output.json:
         raise ValueError("--json and --out - both write to standard output; remove one of them")
     for table in tables:
-        if table is not None and out != "-" and os.path.realpath(table) == os.path.realpath(out):
+        if table is None or out == "-":
+            continue
+        if os.path.realpath(arguments.path("the table's path", table)) == os.path.realpath(out):
             raise ValueError(f"{out} is both read and written; name another file with --out")
 
 

@@ -23,6 +23,7 @@ _WIDTH = 18  # of the column of names
 
 def run(seeds: int, device: str) -> None:
     """Train all combinations and print the results of each."""
+    find_device(device)
     digits = data.load("digits")
     assert digits.y is not None
     y = digits.y

@@ -29,7 +29,8 @@ def methods() -> None:
     from candidly.methods import METHODS
 
     for name, method in METHODS.items():
-        say(f"{name:8} {(method.__doc__ or '').splitlines()[0]}")
+        summary, _, _ = (method.__doc__ or "").partition("\n")  # python -OO removes docstrings
+        say(f"{name:8} {summary}")
 
 
 def datasets(

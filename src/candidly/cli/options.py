@@ -45,9 +45,7 @@ def split_names(text: str | None, option: str) -> list[str]:
     try:
         names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True, strict=True), [])]
     except csv.Error as error:
-        raise ValueError(
-            f"{option} is {text!r}, which cannot be split at commas ({error}); close every quote"
-        ) from None
+        raise ValueError(f"{option} cannot be split at commas: {error}; correct the quotes") from None
     if not names or "" in names:
         raise ValueError(f"{option} is {text!r}, which contains an empty name; separate names by single commas")
     return names

@@ -217,8 +217,8 @@ def overview(commands: Mapping[str, Command], title: str) -> str:
     lines = ["usage: candidly COMMAND ...", "", title, "", "commands:"]
     for name, command in commands.items():
         text = _split(_describe(command)[0])[0]
-        wrapped = textwrap.wrap(text, 80, initial_indent=f"  {name:{width - 2}}", subsequent_indent=" " * width)
-        lines += wrapped or [f"  {name}"]
+        first = f"  {name:{width - 2}}"
+        lines += textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=" " * width) or [first.rstrip()]
     options = {"-h, --help": "Show this help.", "--version": "Print the version only."}
     lines += ["", "options:", *(f"  {name:{width}}{text}" for name, text in options.items())]
     return "\n".join([*lines, "", "candidly COMMAND --help explains the options of a command."])
@@ -252,7 +252,8 @@ def _arguments(target: Callable[..., Any]) -> list[_Argument]:
         kind = typing.get_args(kind)[0] if many else str if choices else kind
         required = parameter.default is inspect.Parameter.empty
         default = None if required else parameter.default
-        found.append(_Argument(name, kind, choices, many, required, default, shown, helps.get(name, "")))
+        help = helps.get(name, "")  # python -OO removes docstrings
+        found.append(_Argument(name, kind, choices, many, required, default, shown, help))
     return found
 
 

@@ -77,6 +77,8 @@ def load(
     Dataset('digits': 1797 rows, 64 features, 10 classes, 1.00 candidates per row)
     """
     path = arguments.path("name", name)
+    root = None if root is None or root == "" else arguments.path("root", root)
+    download = arguments.flag("download", download)
     if not isinstance(name, str) or suffix_of(path) in _READERS:
         return _load_path(path)
     if name not in REGISTRY:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from candidly.candidates import Candidates
 from candidly.candidates.labels import LIST_TEXT, check_spelling, class_names
 from candidly.candidates.values import MISSING_TEXTS, integer_text
+from candidly.checks import arguments
 from candidly.messages import option
 from candidly.tables.columns import decoded
 
@@ -43,13 +44,10 @@ class Names:
     """
 
     def __init__(self, separator: str, classes: Sequence[str] | None = None) -> None:
-        if separator == "":
-            raise ValueError("separator is empty; pass the text between the names, e.g. '|'")
-        self.separator = separator
+        self.separator = arguments.text("separator", separator, "the text between the names, e.g. '|'")
         self.fixed = classes is not None
-        # `class_names` refuses a single text, which must not be taken apart here.
-        given = classes if classes is None or isinstance(classes, str) else [str(name).strip() for name in classes]
-        self.codes: dict[str, int] = {str(name): j for j, name in enumerate(class_names(given or ()))}
+        given = () if classes is None else arguments.items("classes", classes, "a list of names")
+        self.codes: dict[str, int] = {name: j for j, name in enumerate(_stripped(given))}
 
     def number_sets(self, values: Any, column: str, block: Block) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the number of candidates of each row, and the codes of all candidates in order."""
@@ -144,11 +142,20 @@ class Names:
             return "has an empty name; remove the stray separator or name a class"
         if name in MISSING_TEXTS:
             return f"has the missing name {name!r}; name a class, or list all of them with {_CLASSES} if it is one"
+        if name.endswith("\0"):  # which NumPy drops at the end of text
+            return f"has the {what} {name[:60]!r}, which ends in a null character; rename it"
         if "\n" in name and not self.fixed:
             return f"has the {what} {name[:60]!r}, with a line break; is a quote not closed?"
         if self.fixed and integer_text(name) not in self.codes:
             return f"has the {what} {name!r}, which is not in classes; add it there or correct the row"
         return f"has {self._list_in_text(name)}" if re.fullmatch(LIST_TEXT, name) else None
+
+
+def _stripped(classes: Iterable[Any]) -> list[str]:
+    """Return class names as the user lists them, as text without blanks around them."""
+    if isinstance(classes, Set):
+        return list(map(str, class_names(classes)))  # which refuses it, because it has no order
+    return list(map(str, class_names([str(name).strip() for name in classes])))
 
 
 def missing_mask(values: Any) -> NDArray[np.bool_]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.frames import as_frame
-from candidly.candidates.values import MISSING_TEXTS, as_text, is_missing, is_missing_type, plain, unmasked
-from candidly.messages import warn
+from candidly.candidates.values import MISSING_TEXTS, as_text, from_tensor, is_missing, is_missing_type, plain, unmasked
+from candidly.checks.sparse import check_sparse
+from candidly.messages import cut, warn
 
 MOST_COLUMNS = 1_000_000
 _MOST_BYTES = 4 << 30  # the largest encoded matrix
@@ -27,6 +28,7 @@ _WRITTEN = re.compile(r"[-+\u2212]?\s?(?:\d{1,3}(?:[,.'\u2019\s]\d{3})+|\d+)(?:[
 _SIGNS = "%$\u20ac\xa3\xa5 "  # of percent and currencies
 _PLAIN_NUMBERS = "write a point before decimals and no other separators, as in 1234.5"
 _CONVERT = "convert it or drop the column"
+_LONGEST = 100  # characters of a column's name in a message
 _FEW = 10  # numbers that a column of texts may hold without a warning
 
 
@@ -96,8 +98,8 @@ class Table:
     def label(self, j: int) -> str:
         """Return the name or number of a column for messages."""
         if self.names is not None:
-            return f"column {self.names[j]!r}"
-        return f"column {j if self.labels is None else self.labels[j]}"
+            return f"column {cut(self.names[j], _LONGEST)!r}"
+        return f"column {j if self.labels is None else cut(self.labels[j], _LONGEST)}"
 
     def check_size(self, width: int) -> None:
         """Raise ValueError if a sparse or categorical table would be huge as a dense matrix of this width."""
@@ -158,7 +160,7 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
     if hasattr(X, "tocsc"):
         return _of_sparse(X)
     if hasattr(X, "detach"):
-        return _of_array(_of_tensor(X))
+        return _of_array(from_tensor(X, "X"))
     if isinstance(X, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in X):
         X = np.ma.array(X)  # a plain array would lose the masks of the rows
     if isinstance(X, np.ma.MaskedArray):
@@ -172,19 +174,6 @@ def read(X: Any) -> Table | NDArray[np.uint8]:
         if X is None or isinstance(X, (str, bytes, Mapping, Set, Iterator)):
             raise ValueError(f"X is a {type(X).__name__}; pass an array, a list of rows or a data frame")
     return _of_array(X)
-
-
-def _of_tensor(X: Any) -> NDArray[Any]:
-    """Convert a tensor, without importing torch."""
-    try:
-        X = X.detach().cpu().to_dense()
-        if X.is_floating_point() and X.element_size() < 4:
-            X = X.float()  # NumPy has no bfloat16
-        array: NDArray[Any] = X.numpy()
-    except (RuntimeError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"X is a tensor without plain numbers ({reason}); pass a dense tensor of numbers") from None
-    return array
 
 
 def _of_array(X: Any) -> Table | NDArray[np.uint8]:
@@ -213,8 +202,13 @@ def _refuse_rows(row: Any) -> None:
 
 def _of_sparse(X: Any) -> Table:
     _check_dtype(X.dtype)
+    if X.dtype == object:
+        raise ValueError("X is sparse and has dtype object; convert it to numbers, e.g. with X.astype(float)")
     shape = _check_shape(X.shape)
-    return Table(X.tocsc(), shape)
+    try:
+        return Table(check_sparse(X).tocsc(), shape)
+    except ValueError as error:
+        raise ValueError(f"X is {error}; build it again") from None
 
 
 def _of_frame(X: Any) -> Table | None:
@@ -276,6 +270,7 @@ def _of_series(series: Any, label: str, categorical: bool) -> Numbers | Texts:
     if series.implementation.is_pyarrow():
         series = nw.from_native(decoded(series.to_native()), series_only=True)
         dtype = series.dtype
+        _refuse_far(_far_arrow(series.to_native()), label)
     if dtype in (nw.List, nw.Array, nw.Struct, nw.Time):
         raise TypeError(f"X has type {dtype} in {label}; an argument must be a string or a number, {_CONVERT}")
     if categorical or dtype in (nw.String, nw.Object):
@@ -323,6 +318,17 @@ def _seconds_of(series: Any, microseconds: Any, milliseconds: Any, label: str) -
     far |= ~missing & (np.abs(found[0] / 1000 - _floats(milliseconds)[0]) > np.maximum(1, np.abs(found[0]) * 1e-15))
     _refuse_far(far, label)
     return found / _MICROSECONDS
+
+
+def _far_arrow(column: Any) -> NDArray[np.bool_]:
+    """Return where an Arrow column has times that overflow in microseconds, which Arrow does not notice."""
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)):
+        return np.zeros(1, bool)
+    times = column.cast(pa.int64()).fill_null(0).to_numpy().astype(np.float64)
+    return np.asarray(np.abs(times) >= 2.0**63 / _UNITS.get(kind.unit, 1))
 
 
 def _refuse_far(far: NDArray[np.bool_], label: str) -> None:

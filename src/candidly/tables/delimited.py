@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from candidly.checks.arguments import shown
 from candidly.messages import CONTROL, FORMULA, NEUTRALISED, NUMBER, neutralise, option, restore, warn
 
 _ROWS = 1 << 15  # rows to write at a time
@@ -54,6 +55,13 @@ def read(source: Text, texts: Collection[str]) -> Any:
     columns = [_decode(source.name, name, column) for name, column in zip(names, table.columns, strict=True)]
     _warn_of_swallowed_rows(source, names, columns)
     return pa.table(columns, names=names)
+
+
+def check_delimiter(delimiter: Any) -> None:
+    """Raise ValueError unless a delimiter is one character that can separate columns, or None."""
+    if delimiter is None or (isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '"\r\n'):
+        return
+    raise ValueError(f"delimiter is {shown(delimiter)}; pass the one character between the columns, e.g. ';'")
 
 
 def _check_quotes(source: Text) -> None:
@@ -104,10 +112,15 @@ def _warn_of_swallowed_rows(source: Text, names: Sequence[str], columns: Sequenc
 def _read_header(source: Text) -> list[str]:
     # Bytes that are not UTF-8 become surrogates here: on later lines they are reported with their row.
     with source.open() as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="") as text:
+        rows = (row for row in csv.reader(text, delimiter=source.delimiter) if row)
         try:
-            header = next((row for row in csv.reader(text, delimiter=source.delimiter) if row), [])
+            header = next(rows, [])
         except csv.Error as error:
             raise ValueError(f"{source.name} has no readable header: {error}; correct its first line") from None
+        try:
+            is_alone = next(rows, None) is None
+        except csv.Error:  # pyarrow says what is wrong with the row
+            is_alone = False
     if not header:
         raise ValueError(f"{source.name} is empty; pass a header and at least one row")
     if any("\ud800" <= letter <= "\udfff" for name in header for letter in name):
@@ -118,6 +131,8 @@ def _read_header(source: Text) -> list[str]:
             f"{source.name} has the one column {header[0][:60]!r}; if {other!r} separates its columns, name it with "
             f"{option('delimiter')}"
         )
+    if is_alone:  # some versions of pyarrow crash on such a file
+        raise ValueError(f"{source.name} has no rows; pass at least one")
     return header
 
 

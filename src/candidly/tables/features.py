@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.checks.arguments import integer
+from candidly.candidates.values import unmasked
+from candidly.checks.arguments import integer, shown
 from candidly.messages import listed, visible, warn
 from candidly.store.validation import count, distinct, list_of, optional, record, require, text
 from candidly.tables import column_encoders
@@ -90,6 +91,7 @@ class Features:
         """
         max_categories = integer("max_categories", max_categories, least=1)
         table = read(X)
+        rows = None if rows is None else _check_rows(rows, table.shape[0])
         if isinstance(table, np.ndarray):  # images; anything else is a Table now
             return cls((), None, len(table), table.shape[1:])
         table.check_size(table.shape[1])
@@ -272,6 +274,17 @@ _check_facts = record(
         "columns": list_of(column_encoders.check, 0, MOST_COLUMNS),
     }
 )
+
+
+def _check_rows(rows: Any, n: int) -> NDArray[np.intp]:
+    """Return row numbers as an array. Raise ValueError if there are none, or one is not a row of X."""
+    found = unmasked(rows)
+    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
+        raise ValueError(f"rows is {shown(rows)}; it must be a list of at least one row number")
+    if found.min() < 0 or found.max() >= n:
+        wrong = found[(found < 0) | (found >= n)][0]
+        raise ValueError(f"rows holds {wrong}, but X has rows 0 to {n - 1}; pass the numbers of rows of X")
+    return found.astype(np.intp, copy=False)
 
 
 def _arrange(table: Table, found: Sequence[str], fitted: Sequence[str]) -> Table:

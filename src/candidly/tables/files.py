@@ -74,10 +74,8 @@ def read(source: FilePath, *, delimiter: str | None = None, texts: Collection[st
     ...     read(file.name, texts=["id"]).to_pylist()
     [{'id': '007', 'weight': 4.5, 'colour': 'red'}, {'id': '008', 'weight': None, 'colour': 'NA'}]
     """
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise ValueError(f"delimiter is {delimiter!r}; pass the one character between the columns, e.g. ';'")
-    if isinstance(texts, str):
-        raise ValueError(f"texts is the single text {texts!r}; pass a list of columns")
+    delimited.check_delimiter(delimiter)
+    texts = tuple(arguments.items("texts", texts, "a list of columns"))
     found = _Source.of(source)
     with _reading(found.name):
         if found.suffix == ".parquet":
@@ -128,17 +126,22 @@ def write(table: Any, target: FilePath, *, separator: str = "|") -> None:
     '=1+1
     <BLANKLINE>
     """
+    import pyarrow as pa
+
     suffix = _check_suffix(target, "written", SUFFIXES)
+    arguments.instance("table", table, pa.Table, "a pyarrow.Table, such as pyarrow.table({'a': [1, 2]})")
+    arguments.text("separator", separator, "the text between the values of a list, e.g. '|'")
+    delimited.check_columns("the table", table.column_names)
     if not is_text_file(target):
         with _replacing(target) as file:
             _write_binary(table, file, suffix)
         return
-    if separator == "":
-        raise ValueError("separator is empty; pass the text between the values of a list, e.g. '|'")
     lines = delimited.Lines(table, "\t" if suffix.startswith(".tsv") else ",", separator)
     if _is_stream(target):
-        sys.stdout.flush()
-        lines.write(sys.stdout.buffer)
+        with writing("standard output"):
+            sys.stdout.flush()
+            lines.write(sys.stdout.buffer)
+            sys.stdout.flush()
         return
     with _replacing(target) as file:
         if suffix.endswith(".gz"):
@@ -180,7 +183,7 @@ def check_writable(target: FilePath, suffixes: Sequence[str] = SUFFIXES) -> None
     if path.is_dir():
         raise ValueError(f"{target} is a folder; name a file in it")
     if path.exists() and not path.is_file():
-        raise ValueError(f"{target} is not a regular file; name another file, or - for standard output")
+        raise ValueError(f"{target} is a device or a named pipe, which would be replaced by a file; name a file")
     check_folder(path.parent)
 
 
@@ -224,6 +227,8 @@ def writing(target: FilePath) -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:  # the reader of standard output, such as head, has ended
+        raise
     except OSError as error:
         advice = "" if error.errno is None else "; check the folder and the limits of the system"
         raise OSError(f"{target} cannot be written: {_reason(error)}{advice}") from error

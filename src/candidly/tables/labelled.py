@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from candidly.candidates import Candidates
 from candidly.candidates.values import as_text, integer_text, is_missing
 from candidly.candidates.votes import Votes, from_annotations
+from candidly.checks import arguments
 from candidly.messages import option, warn
 from candidly.tables import class_columns, files
 from candidly.tables.class_columns import Names
@@ -23,6 +24,7 @@ __all__ = ["Labelled", "VoteColumns", "check_types", "column_texts", "name_of", 
 
 # A column of candidates with more classes per row, in a table of at least this many rows, causes a warning.
 _MIN_ROWS, _MOST_CLASSES = 20, 0.8
+_A_SCHEMA = "a candidly.tables.Schema, such as Schema('candidates')"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def read_labelled(
     >>> rows.ids, rows.features.column_names, rows.candidates.decode()
     (['a', 'b'], ['weight'], [('cat', 'dog'), ('dog',)])
     """
+    arguments.instance("schema", schema, Schema, _A_SCHEMA)
     if schema.candidates is None:
         raise ValueError(f"the schema names no column of candidates; name it with {OPTIONS['candidates']}")
     table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
@@ -168,6 +171,8 @@ def read_votes(
     UserWarning
         When rows of the features have no votes: they are left out.
     """
+    arguments.instance("columns", columns, VoteColumns, "candidly.tables.VoteColumns, such as VoteColumns('task')")
+    arguments.instance("schema", schema, Schema, _A_SCHEMA)
     found = files.read(votes, delimiter=schema.delimiter, texts=columns.columns)
     schema = replace(schema, candidates=None, id=schema.id or columns.columns[0])
     table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
@@ -296,9 +301,6 @@ def _collect(
     candidates: Candidates,
     weights: NDArray[np.float64] | None = None,
 ) -> Labelled:
-    wrong = next((one for one in candidates.classes if str(one).endswith("\0")), None)
-    if wrong is not None:  # NumPy drops null characters at the end of text
-        raise ValueError(f"{file}: the class {wrong!r} ends in a null character; rename it")
     id_column = None
     ids = None
     if schema.id is not None:
@@ -312,6 +314,11 @@ def _collect(
 
 def _read_ids(column: Any, file: str, id_: str) -> list[str]:
     """Return the ids as text. Raise ValueError if one is missing or repeated."""
+    if not _is_feature(column.type):
+        raise ValueError(
+            f"{file}: column {id_!r} has type {column.type}; ids are texts or numbers, convert them or name another "
+            f"column with {OPTIONS['id']}"
+        )
     ids: list[str] = []
     known: dict[str, int] = {}
     for row, text in enumerate(column_texts(column, f"{file}: column {id_!r}")):

@@ -3,10 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from types import NoneType
 from typing import Any
 
+from candidly.checks import arguments
 from candidly.messages import did_you_mean, listed_names, option, warn
-from candidly.store.validation import list_of, optional, record, require, text
+from candidly.store.validation import list_of, optional, record, text
+from candidly.tables.delimited import check_delimiter
 
 _MOST_COLUMNS = 1_000_000
 _INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # how pandas calls an index without a name
@@ -59,9 +62,14 @@ class Schema:
     delimiter: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.drop, str):
-            raise ValueError(f"drop is the single text {self.drop!r}; pass a list of columns")
-        object.__setattr__(self, "drop", tuple(self.drop))
+        for name in ("candidates", "id", "labels"):
+            arguments.instance(name, getattr(self, name), (str, NoneType), "the name of a column, or None")
+        drop = tuple(arguments.items("drop", self.drop, "a list of columns"))
+        for column in drop:
+            arguments.instance("one of drop", column, str, "the name of a column")
+        arguments.text("separator", self.separator, "the text between the names, e.g. '|'")
+        check_delimiter(self.delimiter)
+        object.__setattr__(self, "drop", drop)
 
     @property
     def named(self) -> dict[str, str]:
@@ -77,8 +85,11 @@ class Schema:
     def from_json(cls, facts: Any) -> "Schema":
         """Read what `to_json` returned. Raise ValueError if it is damaged."""
         columns = dict.fromkeys(("candidates", "id", "labels", "delimiter"), optional(text))
-        record({**columns, "drop": list_of(text, 0, _MOST_COLUMNS), "separator": text})(facts, "the schema")
-        require(facts["separator"] != "", "the schema's separator", facts["separator"])
+        parts = {**columns, "drop": list_of(text, 0, _MOST_COLUMNS), "separator": text}
+        try:
+            record(parts)(facts, "the schema")
+        except ValueError as error:
+            raise ValueError(f"{error}; pass what Schema.to_json() returned") from None
         return cls(**facts)
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from candidly.data import load
-from candidly.data.readers import user_files as own
+from candidly.data import dataset, load
 from candidly.data.readers.user_files import dataset_name
 from tests.data.made import fields_of, toy
 
@@ -112,7 +111,7 @@ def test_npz_types(tmp_path, X, dtype):
             r"images with 8 channels; transpose it to \(rows, channels, height",
         ),
         ({"X": np.full((300, 1), np.finfo(np.longdouble).max)}, "row 0 of X holds a value that is not finite"),
-        ({"S": np.ones((300, 1), bool), "classes": None}, "the number of classes is 1; save at least two"),
+        ({"S": np.ones((300, 1), bool), "classes": None}, "the number of classes is 1; S must have at least two"),
         ({"classes": np.array(["a"] * 7)}, "7 class names for 6 columns of S"),
     ],
 )
@@ -140,7 +139,7 @@ def test_warns_once_of_labels_that_are_no_candidates(tmp_path):
 
 def test_names_are_counted_before_they_are_read(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(own, "class_names", read.append)
+    monkeypatch.setattr(dataset, "class_names", read.append)
     np.savez(tmp_path / "toy.npz", **arrays() | {"classes": np.arange(10**5)})
     with pytest.raises(ValueError, match="100000 class names for 6 columns of S"):
         load(tmp_path / "toy.npz")

@@ -69,7 +69,7 @@ def _load_digits(entry: Entry) -> Dataset:
 def _read_mat(entry: Entry, path: Path) -> Dataset:
     content = path.read_bytes()
     check(content, entry.files[0], path, entry)
-    X, S, y = mat.parse(content, path)
+    X, S, y = mat.parse(content, path, any_mark=True)
     return Dataset(entry.name, X, S, y, tuple(str(j) for j in range(S.shape[1])))
 
 

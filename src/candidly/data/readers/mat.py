@@ -1,7 +1,7 @@
 """Reader of `.mat` files with partial-label datasets.
 
 There are two layouts of three matrices, dense or sparse. In the first, `data` (n, d) holds the features,
-`partial_target` (C, n) is non-zero where a class is a candidate, and `target` (C, n) is non-zero at the true class of
+`partial_target` (C, n) is 1 where a class is a candidate, and `target` (C, n) is 1 at the true class of
 each row. In the second, `features` (n, d), `p_labels` (n, C) and `logitlabels` (n, C) hold the same, rows first.
 """
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.io.matlab import MatReadError, matfile_version
 
 from candidly.checks.limits import check_bytes
+from candidly.checks.sparse import check_sparse
 from candidly.data.readers.mat5 import Variable, check_level4, variables
 
 _CLASSES_FIRST = ("data", "partial_target", "target")
@@ -61,9 +62,12 @@ def read(path: str | os.PathLike[str]) -> tuple[NDArray[np.float64], NDArray[np.
 
 
 def parse(
-    content: bytes, path: str | os.PathLike[str]
+    content: bytes, path: str | os.PathLike[str], *, any_mark: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]:
-    """Return what `read` returns, from the content of a file."""
+    """Return what `read` returns, from the content of a file.
+
+    With `any_mark`, classes may be marked with another positive number than 1, as in files whose content is known.
+    """
     found = _variables(content, path)
     classes_first = bool(found.keys() & set(_CLASSES_FIRST)) or not found.keys() & set(_ROWS_FIRST)
     names = _CLASSES_FIRST if classes_first else _ROWS_FIRST
@@ -74,8 +78,8 @@ def parse(
     if classes_first:
         candidates = candidates.T
         truth = truth.T
-    S = _marks(candidates, names[1], path)
-    is_true = _marks(truth, names[2], path)
+    S = _marks(candidates, names[1], path, any_mark)
+    is_true = _marks(truth, names[2], path, any_mark)
     labels = is_true.sum(axis=1)
     if (labels != 1).any():
         row = int(np.flatnonzero(labels != 1)[0])
@@ -159,8 +163,7 @@ def _refusal(path: str | os.PathLike[str]) -> Iterator[None]:
 def _dense(matrix: Any, name: str, path: str | os.PathLike[str]) -> NDArray[Any]:
     if scipy.sparse.issparse(matrix):
         with _refusal(path):
-            _check_indices(matrix)
-            matrix = matrix.toarray()
+            matrix = check_sparse(matrix).toarray()
     array = np.asarray(matrix)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise ValueError(
@@ -169,28 +172,15 @@ def _dense(matrix: Any, name: str, path: str | os.PathLike[str]) -> NDArray[Any]
     return array
 
 
-def _check_indices(matrix: Any) -> None:
-    """Check the indices of a sparse matrix: scipy would write to any memory they point to."""
-    if matrix.format != "csc":  # level 4, for which scipy checks the indices
-        return
-    # In 64 bits: the check in scipy subtracts in 32 bits and can overflow.
-    starts = matrix.indptr.astype(np.int64)
-    rows = matrix.indices.astype(np.int64)
-    if len(starts) != matrix.shape[1] + 1 or starts[0] != 0 or (np.diff(starts) < 0).any():
-        raise ValueError("a sparse matrix whose columns do not follow each other")
-    if starts[-1] > min(len(rows), len(matrix.data)) or not ((rows >= 0) & (rows < matrix.shape[0])).all():
-        raise ValueError("a sparse matrix with rows out of range")
-
-
-def _marks(matrix: NDArray[Any], name: str, path: str | os.PathLike[str]) -> NDArray[np.bool_]:
-    """Return where a matrix is not 0; all such entries must be the same positive number."""
+def _marks(matrix: NDArray[Any], name: str, path: str | os.PathLike[str], any_mark: bool) -> NDArray[np.bool_]:
+    """Return where a matrix is not 0; all such entries must be 1, or with `any_mark` the same positive number."""
     marked = np.ascontiguousarray(matrix != 0)
-    mark = matrix[marked][0] if marked.any() else 1
+    mark = matrix[marked][0] if any_mark and marked.any() else 1
     wrong = marked & ((matrix != mark) | ~(np.isfinite(mark) & (mark > 0)))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise ValueError(
-            f"{path}: row {row} holds {matrix[row, column]} in {name}, which marks classes with one positive number, "
-            "e.g. 1, and the others with 0; correct it"
+            f"{path}: row {row} holds {matrix[row, column]} in {name}, which marks classes with 1 and the others with "
+            "0; correct it"
         )
     return marked

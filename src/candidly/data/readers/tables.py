@@ -3,12 +3,12 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.checks import arguments
 from candidly.data.dataset import Dataset
 from candidly.data.readers.user_files import checked
 from candidly.tables import files
@@ -88,10 +88,10 @@ def read_table(
         raise ValueError(
             f"candidates and label are both {label!r}; name two columns, or pass label=None if there are no true labels"
         )
-    path = Path(path)
+    path = arguments.path("path", path)
     file = str(path)
+    schema = Schema(arguments.text("candidates", candidates), labels=label, drop=drop, separator=separator)
     names = Names(separator, classes)
-    schema = Schema(candidates, labels=label, drop=drop, separator=separator)
     # A comma is the default, which means a tab in `.tsv` files.
     table = files.read(path, delimiter=None if delimiter == "," else delimiter, texts=schema.named.values())
     features, schema = choose_features(table, file, _resolve_label(table, file, schema))

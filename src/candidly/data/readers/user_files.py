@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly import candidates
-from candidly.candidates.labels import class_names
 from candidly.checks.limits import check_bytes
 from candidly.data.dataset import Dataset
 from candidly.data.readers import mat, npz
@@ -102,28 +100,13 @@ def checked(
 
     Warn when true labels are not among the candidates, because real data can have such rows.
     """
-    if len(X) != len(S) or (y is not None and len(y) != len(S)):
-        lengths = f"X has {len(X)}, S {len(S)}" + ("" if y is None else f", y {len(y)}")
-        raise ValueError(f"{path}: the numbers of rows differ: {lengths}; save one row per example in each")
-    if 0 in X.shape[1:]:
-        raise ValueError(f"{path}: X is {X.shape}, without features; save at least one")
-    if S.ndim == 2 and S.shape[1] < 2:
-        raise ValueError(f"{path}: the number of classes is {S.shape[1]}; save at least two")
     try:
-        candidates.check(S)
-        names = class_names(classes)
+        found = Dataset(dataset_name(path), X, S, None if y is None else y.astype(np.int64), classes)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    _check_names(path, len(names), S.shape[1])
-    if y is not None and ((y < 0) | (y >= len(names))).any():
-        row = int(np.argmax((y < 0) | (y >= len(names))))
-        raise ValueError(f"{path}: row {row} has the label {y[row]}, but there are {len(names)} classes; correct it")
-    if X.dtype.kind == "f" and not np.isfinite(X).all():
-        row = int(np.argmin(np.isfinite(X).reshape(len(X), -1).all(axis=1)))
-        raise ValueError(f"{path}: row {row} of X holds a value that is not finite; drop the row or fill the value")
     if y is not None:
         _warn_of_labels(path, S, y)
-    return Dataset(dataset_name(path), X, S, None if y is None else y.astype(np.int64), classes)
+    return found
 
 
 def _check_names(path: str | os.PathLike[str], found: int, wanted: int) -> None:
