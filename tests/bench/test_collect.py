@@ -338,6 +338,21 @@ def test_named_pipes_do_not_block(tmp_path):
         read_csv(tmp_path / "json" / "summary.json")
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("cc,toy,0,0.5,more", "line 2 has more fields than the header"),
+        (",toy,0,0.5", "line 2 has no method or no dataset; complete or remove it"),
+        ('cc,"toy,0,0.5', "is not a CSV file: .*; correct it"),
+    ],
+)
+def test_a_wrong_line_of_published_accuracies_is_refused(line, message, tmp_path):
+    path = tmp_path / "published.csv"
+    path.write_text(f"method,dataset,seed,test_accuracy\n{line}\n")
+    with pytest.raises(ValueError, match=message):
+        read_csv(path)
+
+
 def test_a_run_without_its_summary_is_named(tmp_path):
     summary(tmp_path / "a" / "summary.json")
     predictions(tmp_path / "b" / "predictions.parquet", [1], [1], method=["cc"])

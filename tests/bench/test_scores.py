@@ -111,3 +111,18 @@ def test_labels():
         with pytest.raises(ValueError, match=message):
             SCORES.labels(names)
     assert SCORES.labels({"cc": "\x1b[1m"})["cc"] == "\\x1b[1m"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cells": [1]}, "cells is \\[1\\]; it must be a mapping"),
+        ({"cells": {"toy": {0: 0.5}}}, "cells has the key 'toy'; it must be a pair"),
+        ({"split": 3}, "split is 3"),
+        ({"order": "toy"}, "order is 'toy'; it must be a pair"),
+        ({"order": (("other",), ())}, "order\\[0\\] lacks 'toy'"),
+    ],
+)
+def test_wrong_scores_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Scores(**({"cells": {("toy", "cc"): {0: 0.5}}} | wrong))

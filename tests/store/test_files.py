@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import pytest
 from hypothesis import given, settings
@@ -97,3 +98,18 @@ def test_digest_is_fixed_for_good():
 def test_digest_refuses_what_json_cannot_hold(value):
     with pytest.raises(ValueError, match="JSON"):
         store.digest({"value": value})
+
+
+def test_a_pipe_is_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="pipe is not a regular file; name another file"):
+        files.replace(pipe, b"new")
+    assert pipe.is_fifo()
+
+
+def test_missing_files_and_folders_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*none does not exist; make it first"):
+        files.replace(tmp_path / "none" / "note.txt", b"new")
+    with pytest.raises(FileNotFoundError, match=r"none.txt does not exist; check the path"):
+        files.read_text(tmp_path / "none.txt")
