@@ -286,6 +286,9 @@ def risk_coverage(confidence: Tensor, errors: Tensor) -> tuple[Tensor, Tensor, T
     >>> risk_coverage(torch.tensor([0.6, 0.9, 0.9, 0.7]), torch.tensor([1.0, 0.0, 0.0, 1.0]))[1:]
     (tensor([0.5000, 0.5000, 0.7500, 1.0000]), tensor([0.0000, 0.0000, 0.3333, 0.5000]))
     """
+    if confidence.shape[-1:] != errors.shape[-1:]:
+        shapes = f"confidence has shape {tuple(confidence.shape)} and errors has shape {tuple(errors.shape)}"
+        raise ValueError(f"{shapes}; they must have the same number of rows")
     threshold, order = confidence.sort(dim=-1, descending=True)
     total = _at_least_single(errors.to(threshold.dtype)).gather(-1, order).cumsum(-1)
     accepted = torch.searchsorted(-threshold, -threshold, right=True)

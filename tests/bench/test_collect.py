@@ -144,7 +144,7 @@ def test_a_split_that_is_nowhere_is_an_error(tmp_path):
     summary(tmp_path / "summary.json")
     with (
         pytest.warns(UserWarning, match=r"summary\.json"),
-        pytest.raises(ValueError, match=re.escape(f"no other accuracies under {tmp_path}")),
+        pytest.raises(ValueError, match=re.escape(f"no accuracies of the split 'other' under {tmp_path}")),
     ):
         read(tmp_path, split="other")
 
@@ -241,7 +241,7 @@ def test_published_accuracies(tmp_path):
         ("method,dataset,seed,test_accuracy\ncc,lost,0,nan\n", "accuracy is nan"),
         ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5\ncc,lost,0,0.5\n", "line 3 repeats"),
         ('method,dataset,seed,test_accuracy\n"cc,lost,0,0.5\n', "unexpected end of data; correct it"),
-        ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5,x\n", "line 2 has too many fields"),
+        ("method,dataset,seed,test_accuracy\ncc,lost,0,0.5,x\n", "line 2 has more fields than the header"),
         ("method,dataset,seed,test_accuracy\n,lost,0,0.5\n", "line 2 has no method or no dataset"),
     ],
 )

@@ -252,7 +252,7 @@ def test_every_style_has_the_comparison():
 
 
 def test_unknown_styles_are_named():
-    with pytest.raises(ValueError, match="style is 'html'; pass one of text, markdown, latex, csv"):
+    with pytest.raises(ValueError, match="style is 'html'; use one of text, markdown, latex, csv"):
         render(small(), "html")
 
 

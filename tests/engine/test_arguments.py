@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from candidly.cleaning import Conformal
+from candidly.engine.contract import Cleaner
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
@@ -111,6 +112,95 @@ SHARED = nn.Linear(FEATURES, CLASSES)
 def test_networks_that_cannot_be_used_are_named(net, message):
     with pytest.raises(ValueError, match=f"net=.*<lambda> {message}"):
         fit(problem(shift=0.5), Proden(), None, Recipe(epochs=1, batch_size=4), net=net, device="cpu")
+
+
+class Custom(Proden):
+    """A method with one changed part."""
+
+    def __init__(self, **changes):
+        self.changes = changes
+
+    def __getattribute__(self, name):
+        change = object.__getattribute__(self, "__dict__").get("changes", {}).get(name)
+        found = super().__getattribute__(name)
+        return found if change is None else lambda *given: change(found(*given))
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("step", lambda loss: None, "step of the method Custom returned None; return the loss of each run"),
+        ("step", lambda loss: 1.0, "returned 1.0; return the loss of each run"),
+        ("step", lambda loss: loss.detach(), r"returned a tensor of shape \(1,\) without a gradient"),
+        ("step", lambda loss: loss[:, None], r"returned a tensor of shape \(1, 1\) with a gradient"),
+        ("networks", lambda nets: None, "networks of the method Custom returned None"),
+        ("networks", lambda nets: {}, r"returned \{\}; setup must store a network"),
+        ("trains", lambda nets: None, "trains of the method Custom returned None; return a list"),
+        ("trains", lambda nets: [], r"returned \[\]; return a list"),
+        ("trains", lambda nets: [nn.Linear(1, 1)], "return a list of some of its networks"),
+        ("phase", lambda phase: [phase], r"phase of the method Custom returned \['main'\]; return a text"),
+        ("predict", lambda p: p[:, :1], r"predict of the method Custom returned a tensor of shape \(1, 1, 4\)"),
+        ("predict", lambda p: None, "predict of the method Custom returned None"),
+    ],
+)
+def test_what_a_custom_method_returns_is_checked(part, change, message):
+    with pytest.raises(ValueError, match=message):
+        train(Custom(**{part: change})).predict(problem().X)
+
+
+class Keeping(Cleaner):
+    def __init__(self, change):
+        self.change = change
+
+    def keep(self, p, S, batch):
+        return self.change(S)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda S: None, "keep of the cleaner Keeping returned None; return a boolean tensor of shape"),
+        (lambda S: S.float(), "returned torch.float32 of shape"),
+        (
+            lambda S: S[..., :2],
+            r"returned torch.bool of shape \(1, 4, 2\); return a boolean tensor of shape \(1, 4, 4\)",
+        ),
+        (lambda S: S.numpy(), "keep of the cleaner Keeping returned array"),
+        (lambda S: S & False, "keep of the cleaner Keeping returned no subset .*; return a non-empty subset of S"),
+        (lambda S: S | True, r"returned no subset of the candidates, or an empty one, for row \d+ in run 0"),
+    ],
+)
+def test_what_a_custom_cleaner_keeps_is_checked(change, message):
+    with pytest.raises(ValueError, match=message):
+        train(cleaner=Keeping(change))
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (lambda width: nn.Linear(FEATURES, width), "cannot be called without arguments"),
+        (nn.Linear, "net=Linear cannot be called without arguments"),
+        (lambda: nn.Linear(FEATURES, CLASSES, device="meta"), "returned a network on the meta device"),
+        (lambda: Odd(lambda z: z.double()), "dtype torch.float64; rows of .* and dtype torch.float32"),
+        (lambda: Odd(lambda z: z.detach()), "returns logits without a gradient"),
+    ],
+)
+def test_networks_that_cannot_learn_are_named(net, message):
+    with pytest.raises(ValueError, match=message):
+        train(net=net)
+
+
+@pytest.mark.parametrize(("name", "value"), [("progress", "no"), ("progress", 1), ("stop", True), ("stop", "now")])
+def test_other_arguments_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"^{name} is "):
+        train(**{name: value})
+
+
+def test_unknown_arguments_are_named():
+    with pytest.raises(
+        TypeError, match="fit: got an unexpected keyword argument 'epochs'; its arguments are problem, method"
+    ):
+        fit(problem(), Proden(), epochs=3)
 
 
 def test_networks_that_share_parameters_are_refused():

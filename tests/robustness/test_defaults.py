@@ -43,6 +43,7 @@ CONTEXTS = {
     "meta": lambda: default_device("meta"),
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu"),
 }
 
 

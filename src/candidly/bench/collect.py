@@ -105,6 +105,7 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     >>> dict(scores.cells["lost", "proden"])
     {0: 0.625, 1: 0.75}
     """
+    arguments.text("split", split, "a text, such as 'test'")
     if isinstance(folders, str | os.PathLike):
         folders = [folders]
     folders = [arguments.path("folders", one) for one in arguments.items("folders", folders, "a path or several paths")]
@@ -116,12 +117,14 @@ def read(folders: AnyPath | Iterable[AnyPath], split: str = "test") -> Scores:
     ]
     silent = [str(source.path) for source in sources if not source.shares]
     if silent:
-        warnings.warn(f"no {split} accuracy (no such rows, or no true labels) in {listed(silent)}", stacklevel=2)
+        warnings.warn(
+            f"no {visible(split)} accuracy (no such rows, or no true labels) in {listed(silent)}", stacklevel=2
+        )
     found = _choose(sources)
     if not found:
         raise ValueError(
-            f"no {split} accuracies under {', '.join(map(str, folders))}; "
-            "give folders with summary.json or Parquet files of predictions"
+            f"no accuracies of the split {arguments.shown(split)} under {listed(map(str, folders))}; "
+            "give folders with summary.json or Parquet files of predictions, or another split"
         )
     _compare_settings(found)
     return _gather({entry: source.shares[entry] for entry, source in found.items()}, split)
@@ -171,12 +174,12 @@ def read_csv(path: AnyPath) -> Scores:
     return _gather(found, "test")
 
 
-def _add_line(found: dict[Entry, float], line: Mapping[str, str | None], where: str) -> None:
+def _add_line(found: dict[Entry, float], line: Mapping[Any, Any], where: str) -> None:
+    if None in line:  # where the reader puts cells that belong to no column
+        raise ValueError(f"{where} has more fields than the header; quote fields that contain commas")
     method, dataset, seed, accuracy = (line[name] for name in ("method", "dataset", "seed", "test_accuracy"))
     if method is None or dataset is None or seed is None or accuracy is None:
         raise ValueError(f"{where} has too few fields; complete or remove it")
-    if None in line:  # where the csv module puts the rest
-        raise ValueError(f"{where} has too many fields; quote names that contain a comma")
     if not method.strip() or not dataset.strip():
         raise ValueError(f"{where} has no method or no dataset; complete or remove it")
     try:
@@ -197,7 +200,7 @@ def _find(folders: Sequence[AnyPath]) -> list[Path]:
                 raise ValueError(f"{folder} is neither a folder nor a .json or .parquet file; give one of these")
             paths.setdefault(folder.resolve(), folder)
         elif not folder.is_dir():
-            raise FileNotFoundError(f"{folder} does not exist; check the name")
+            raise FileNotFoundError(f"the folder {folder} does not exist; check the path")
         for parent, below, names in os.walk(folder):
             below.sort()
             summaries = [name for name in names if name == "summary.json"]

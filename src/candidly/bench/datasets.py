@@ -108,7 +108,7 @@ def _parse(step: str) -> tuple[str, tuple[float, ...]]:
 def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, device: str) -> Dataset:
     """Change the training rows, or all rows if the dataset has no published split."""
     if dataset.y is None:
-        raise ValueError(f"dataset {dataset.name!r} has no true labels, which {step} needs")
+        raise ValueError(f"dataset {dataset.name!r} has no true labels, which {step} needs; remove the step")
     n = len(dataset.X) if dataset.num_train is None else dataset.num_train
     part = replace(dataset, X=dataset.X[:n], S=dataset.S[:n], y=dataset.y[:n])
     if step == "long-tailed":

@@ -56,6 +56,7 @@ def draw(scores: Scores, path: str | os.PathLike[str], names: Mapping[str, str] 
     ...     Path(folder, "ranks.svg").read_text()[:5]
     '<?xml'
     """
+    arguments.instance("scores", scores, Scores, "a candidly.bench.Scores")
     path = arguments.path("path", path)
     check_format(path)
     found, labels = ranks(scores), scores.labels(names)

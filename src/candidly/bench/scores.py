@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from candidly.bench import names
+from candidly.checks import arguments
 from candidly.messages import did_you_mean, listed_names, visible
 
 __all__ = ["Cell", "Scores"]
@@ -51,9 +52,14 @@ class Scores:
     order: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def __post_init__(self) -> None:
+        arguments.instance("cells", self.cells, Mapping, "a mapping of (dataset, method) to accuracies by seed")
+        arguments.text("split", self.split, "a text, such as 'test'")
         cells: dict[Cell, Mapping[int, float]] = {}
-        for (dataset, method), seeds in self.cells.items():
-            cell = (visible(dataset), visible(method))
+        for key, seeds in self.cells.items():
+            if not isinstance(key, tuple) or len(key) != 2 or not all(isinstance(name, str) for name in key):
+                raise ValueError(f"cells has the key {arguments.shown(key)}; it must be a pair (dataset, method)")
+            cell = (visible(key[0]), visible(key[1]))
+            arguments.instance(f"cells[{cell}]", seeds, Mapping, "a mapping of seeds to accuracies")
             if cell in cells or not seeds:
                 wrong = (
                     "occurs twice once characters that are not printable are escaped"
@@ -62,9 +68,11 @@ class Scores:
                 )
                 raise ValueError(f"the cell {cell} {wrong}; rename it or leave it out")
             for seed, accuracy in seeds.items():
+                arguments.integer(f"a seed of the cell {cell}", seed)
                 check_share(accuracy, f"the cell {cell}, seed {seed}")
             cells[cell] = MappingProxyType(dict(sorted(seeds.items())))
         object.__setattr__(self, "cells", cells)
+        object.__setattr__(self, "order", _check_order(self.order, cells))
         places = [(dataset, method) for dataset in self.datasets for method in self.methods]
         object.__setattr__(self, "cells", MappingProxyType({cell: cells[cell] for cell in places if cell in cells}))
 
@@ -119,7 +127,12 @@ class Scores:
         >>> Scores({("lost", "proden"): {0: 0.7}}).labels({"proden": "PRODEN"})
         {'lost': 'lost', 'proden': 'PRODEN'}
         """
-        names = {} if names is None else {visible(key): visible(text).strip() for key, text in names.items()}
+        names = {} if names is None else names
+        arguments.instance("names", names, Mapping, "a mapping of names to the texts to show")
+        for key, text in names.items():
+            for one in (key, text):
+                arguments.instance("an entry of names", one, str, "a text")
+        names = {visible(key): visible(text).strip() for key, text in names.items()}
         known = (*self.datasets, *self.methods)
         for name, text in names.items():
             if name not in known:
@@ -150,11 +163,28 @@ class Scores:
         return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
 
 
+def _check_order(order: Any, cells: Iterable[Cell]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the datasets and methods in order, each empty or with all names of the cells."""
+    if not isinstance(order, tuple | list) or len(order) != 2:
+        raise ValueError(f"order is {arguments.shown(order)}; it must be a pair: datasets and methods")
+    found = []
+    for i, what in enumerate(("datasets", "methods")):
+        part = tuple(arguments.items(f"order[{i}]", order[i], f"a tuple of {what}"))
+        missing = next((cell[i] for cell in cells if cell[i] not in part), None) if part else None
+        if missing is not None:
+            raise ValueError(f"order[{i}] lacks {missing!r}; give all {what} of the cells, or use Scores.select")
+        found.append(part)
+    return found[0], found[1]
+
+
 def _pick(what: str, wanted: Iterable[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return names that must be known and different."""
     if wanted is None:
         return known
-    chosen = tuple(visible(name) for name in wanted)
+    given = list(arguments.items(what, wanted, "a list of names"))
+    for name in given:
+        arguments.instance(f"an entry of {what}", name, str, "a name")
+    chosen = tuple(visible(name) for name in given)
     for name in chosen:
         if name not in known:
             hint = did_you_mean(name, known)

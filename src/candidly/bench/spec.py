@@ -213,6 +213,7 @@ def read_spec(path: str | os.PathLike[str], own: Mapping[str, Method | Cleaner] 
     >>> spec.seeds, spec.own["strict"].alpha
     ((0, 1, 2), 0.02)
     """
+    arguments.instance("own", own, Mapping, "a mapping of names to methods and cleaners, as read_own returns")
     text = store.read_text(arguments.path("path", path), _MOST_BYTES)
     try:
         table = tomllib.loads(text)

@@ -273,7 +273,9 @@ def compare(scores: Scores, other: Scores) -> dict[Cell, Comparison]:
     (0.125, 0.5, 2)
     """
     if scores.split != other.split:
-        raise ValueError(f"accuracies on {scores.split} rows cannot be compared with those on {other.split} rows")
+        raise ValueError(
+            f"accuracies on {scores.split} rows cannot be compared with those on {other.split} rows; read one split"
+        )
     rows = []
     cells = [cell for cell in scores.cells if cell in other.cells]
     for cell in cells:

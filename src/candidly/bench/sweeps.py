@@ -111,7 +111,9 @@ def sweep(
     """
     instance("spec", spec, Spec, "a candidly.bench.Spec")
     jobs = None if jobs is None else integer("jobs", jobs, least=1)
-    retry_failed = flag("retry_failed", retry_failed)
+    retry_failed, download = flag("retry_failed", retry_failed), flag("download", download)
+    if root is not None:
+        arguments.path("root", root)
     folder, device = arguments.path("out", out), str(find_device(device))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +121,7 @@ def sweep(
         raise OSError(
             f"{folder} cannot hold runs: {error.strerror}; name another folder with {option('out')}"
         ) from error
-    shown = sys.stderr.isatty() if progress is None else progress
+    shown = sys.stderr.isatty() if progress is None else flag("progress", progress)
     try:
         runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
         finished = [run for run in runs if run.done]

@@ -84,10 +84,12 @@ def render(
     proden       72.50 ± 3.54       –  2.00
     conf+proden  78.50 ± 4.95*  0/1/0  1.00
     """
+    arguments.instance("scores", scores, Scores, "a candidly.bench.Scores")
+    arguments.choice("style", style, (*STYLES, "csv"))
+    arguments.instance("against", against, (Scores, type(None)), "a candidly.bench.Scores, or None")
+    arguments.instance("title", title, (str, type(None)), "a text, or None")
     if style == "csv":
         return _render_csv(scores, against, scores.labels(names))
-    if style not in STYLES:
-        raise ValueError(f"style is {style!r}; pass one of {', '.join((*STYLES, 'csv'))}")
     write, found, labels = STYLES[style], ranks(scores), scores.labels(names)
     parts = [] if title is None else [write.heading(visible(title).strip())]
     parts += [
@@ -132,6 +134,7 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     end
     <BLANKLINE>
     """
+    arguments.instance("text", text, str, "a text")
     page = arguments.path("page", page).resolve()  # replace the file that a symbolic link points to, not the link
     old = store.read_limited(page, _MOST_BYTES)
     places = []

@@ -156,7 +156,7 @@ def path(name: str, value: Any) -> Path:
 
 
 def items(name: str, value: Any, wanted: str) -> Iterable[Any]:
-    """Return something with several items, such as a list; raise ValueError for a text or a single value.
+    """Return something with several items, such as a list; raise ValueError for a text, a mapping or a single value.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def items(name: str, value: Any, wanted: str) -> Iterable[Any]:
         ...
     ValueError: alphas is 0.1; it must be a list of levels, such as [0.05, 0.1]
     """
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
         raise ValueError(f"{name} is {shown(value)}; it must be {wanted}")
     return value
 
@@ -228,7 +228,10 @@ def settings(part: Any, **bounds: Mapping[str, Any]) -> None:
             real(field.name, value, **limits)
         else:
             continue
-        object.__setattr__(part, field.name, _plain(value))  # the class may be frozen
+        plain = _plain(value)
+        if kind is float and not isinstance(plain, int | float):  # a fraction, which torch does not take
+            plain = float(plain)
+        object.__setattr__(part, field.name, plain)  # the class may be frozen
 
 
 def _plain(value: Any) -> Any:

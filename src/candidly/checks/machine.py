@@ -30,6 +30,7 @@ _NO_DEVICE = (
     "STATUS_NOT_INITIALIZED",
 )
 _NO_SPACE = ("No space left", "Disk quota exceeded")
+_NO_LIBRARY = ("failed to map segment",)
 _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 _MEMORY_ADVICE = "use fewer members, folds, seeds or jobs, a smaller batch size, or another device"
 
@@ -171,6 +172,8 @@ def fault(error: BaseException) -> str | None:
         return f"not enough memory{detail}; {_MEMORY_ADVICE}"
     if number in (errno.ENOSPC, errno.EDQUOT) or _says(error, _NO_SPACE):
         return f"no space left where output is written{detail}; free some, or choose another folder"
+    if isinstance(error, ImportError) and _says(error, _NO_LIBRARY):
+        return f"not enough memory to load a library{detail}; close other programs, or raise the limit on memory"
     if not isinstance(error, RuntimeError | OSError):
         return None
     if _says(error, _NO_MEMORY):

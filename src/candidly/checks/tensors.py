@@ -48,13 +48,38 @@ def takes_tensors(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return checked
 
 
+def broadcast(**given: object) -> None:
+    """Raise ValueError unless arguments are tensors whose shapes agree; by their names, sets must be boolean.
+
+    Examples
+    --------
+    >>> broadcast(z=torch.zeros(3, 2), S=torch.ones(4, 2).bool())
+    Traceback (most recent call last):
+        ...
+    ValueError: z has shape (3, 2) and S has shape (4, 2); they must be the same
+    """
+    for name, value in given.items():
+        _check_tensor(name, value)
+    shapes = {name: tuple(value.shape) for name, value in given.items() if isinstance(value, Tensor)}
+    try:
+        torch.broadcast_shapes(*shapes.values())
+    except RuntimeError:
+        found = " and ".join(f"{name} has shape {shape}" for name, shape in shapes.items())
+        raise ValueError(f"{found}; they must be the same") from None
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} is {shown(value)}; it must be a tensor, such as torch.as_tensor({name})")
+    if name in _FLAGS and value.dtype != torch.bool:
+        raise ValueError(f"{name} has dtype {value.dtype}; it must be a boolean tensor, such as {name} > 0")
+
+
 def _check(given: dict[str, object]) -> None:
     shapes = {}
     for name, value in given.items():
-        if not isinstance(value, Tensor):
-            raise ValueError(f"{name} is {shown(value)}; it must be a tensor, such as torch.as_tensor({name})")
-        if name in _FLAGS and value.dtype != torch.bool:
-            raise ValueError(f"{name} has dtype {value.dtype}; it must be a boolean tensor, such as {name} > 0")
+        _check_tensor(name, value)
+        assert isinstance(value, Tensor)
         if name in _LABELS and (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
             raise ValueError(f"{name} has dtype {value.dtype}; it must be a tensor of integers, the class numbers")
         if name in _MATRICES:

@@ -119,6 +119,7 @@ class Budget:
         Rows with all classes as candidates are unlabelled, so only the other rows tell how candidates depend on the
         features.
         """
+        caution, alone = real("caution", caution, least=0), real("alone", alone, least=0, most=1)
         temperature = conformal.fit_temperature(log_p, S)
         error = expected_error(log_p, S, temperature)
         checks = (estimate_missing(log_p, S), predicts_by_chance(log_p, S))

@@ -56,13 +56,13 @@ class Clsp(Cleaner):
 
     def take(self, rows: NDArray[np.intp]) -> "Clsp":
         """Return the cleaner for a subset of the rows."""
-        return self if self.features is None else replace(self, features=as_tensor(self.features, "features")[rows])
+        return self if self.features is None else replace(self, features=self._given()[rows])
 
     def setup(self, problem: Problem) -> Problem:
         """Prune each run's sets, searching neighbours among its training rows."""
         X = problem.features
         if self.features is not None:
-            X = as_tensor(self.features, "features").to(problem.X.device, problem.dtype)
+            X = self._given().to(problem.X.device, problem.dtype)
         if len(X) != len(problem.X):
             raise ValueError(
                 f"features has {len(X)} rows but the problem has {len(problem.X)}; give features for every row"
@@ -72,6 +72,14 @@ class Clsp(Cleaner):
         for S, rows in zip(pruned, problem.rows, strict=True):
             S[rows] = self.prune(S[rows], nearest(unit[rows], min(self.k, len(rows) - 1)))
         return replace(problem, S=pruned)
+
+    def _given(self) -> Tensor:
+        """Return the features that were given, after checking them."""
+        features = as_tensor(self.features, "features")
+        if features.ndim < 2 or not features.isfinite().all():
+            shape = tuple(features.shape)
+            raise ValueError(f"features has shape {shape}, or NaN or infinite numbers; give finite numbers (rows, d)")
+        return features
 
     def prune(self, S: Tensor, neighbours: Tensor) -> Tensor:
         """Return pruned S (n, C) given each row's neighbours (n, k), without an n × k × C array."""

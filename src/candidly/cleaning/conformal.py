@@ -104,6 +104,7 @@ class Conformal(Cleaner):
             alpha={"least": 0, "below": 1},
             fraction=between,
             warmup={"least": 0},
+            slack={"least": 0},
             delta=between,
             stop={"above": 0, "most": 1},
         )
@@ -115,6 +116,7 @@ class Conformal(Cleaner):
     @classmethod
     def published(cls, correction: bool = True) -> Self:
         """Return the rule of UAI's published experiments; without `correction`, its ablation (β = 0 and ε = 0)."""
+        correction = arguments.flag("correction", correction)
         level: Any = "off_candidate_mass" if correction else "fixed"
         return cls(level=level, alpha=0.05, calibration="auto", finite=True, per_batch=correction, shrink=correction)
 

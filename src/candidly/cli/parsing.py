@@ -258,7 +258,10 @@ def _arguments(target: Callable[..., Any]) -> list[_Argument]:
 
 
 def _describe(target: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return a docstring's text without its section of arguments, and the help on each argument."""
+    """Return a docstring's text without its section of arguments, and the help on each argument.
+
+    Both are empty if Python removed docstrings, as ``PYTHONOPTIMIZE=2`` does.
+    """
     text, _, section = inspect.cleandoc(target.__doc__ or "").partition("\nArgs:\n")
     parts = re.split(r"^    (\w+): ", section, flags=re.MULTILINE)
     return text.strip(), {name: " ".join(help.split()) for name, help in zip(parts[1::2], parts[2::2], strict=True)}

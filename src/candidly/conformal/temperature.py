@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from candidly.candidates.weights import masked_softmax
-from candidly.checks.arguments import real
+from candidly.checks.arguments import items, real
 from candidly.checks.tensors import takes_tensors
 
 HOTTEST = 10.0
@@ -83,6 +83,7 @@ def candidate_log_odds(log_p: Tensor, S: Tensor, temperatures: Sequence[float]) 
     >>> odds.exp()
     tensor([[4.0000]], dtype=torch.float64)
     """
+    temperatures = [real("temperatures", T, above=0) for T in items("temperatures", temperatures, "a list of numbers")]
     lowest = torch.finfo(torch.float64).min
     for z, s in blocks(log_p, S):
         z, s = z.T.double().contiguous(), s.T.contiguous()  # sums over the first axis are fast even for few classes

@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from candidly.checks import machine
 from candidly.checks.arguments import integer, items, real
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def uniform(y: ArrayLike, num_classes: int, q: float, seed: int) -> NDArray[np.b
            [0, 0, 1, 0]])
     """
     q = _probability("q", q)
-    y = _labels(y, num_classes)
+    y, num_classes = _labels(y, num_classes)
     return _draw(lambda rows: q, y, num_classes, seed)
 
 
@@ -119,7 +120,7 @@ def hierarchical(y: ArrayLike, groups: ArrayLike, q: float, seed: int) -> NDArra
     group = np.asarray(groups)
     if group.ndim != 1 or group.dtype.kind not in "iuU":
         raise ValueError(f"groups has shape {group.shape} and dtype {group.dtype}; pass one integer or name per class")
-    y = _labels(y, len(group))
+    y, _ = _labels(y, len(group))
     return _draw(lambda rows: q * (group[y[rows], None] == group), y, len(group), seed)
 
 
@@ -142,7 +143,7 @@ def uniform_superset(y: ArrayLike, num_classes: int, seed: int) -> NDArray[np.bo
     array([[1, 0, 0, 1],
            [0, 0, 1, 0]])
     """
-    y = _labels(y, num_classes, least=2)
+    y, num_classes = _labels(y, num_classes, least=2)
     return _draw(lambda rows: 0.5, y, num_classes, seed, refused=num_classes)
 
 
@@ -172,7 +173,7 @@ def label_dependent(
     wanted = "a list of probabilities, of the classes that follow the true one"
     listed = items("probabilities", probabilities, wanted)
     chances = np.array([_probability("one of probabilities", value) for value in listed])
-    y = _labels(y, num_classes)
+    y, num_classes = _labels(y, num_classes)
     if len(chances) >= num_classes:
         raise ValueError(f"{len(chances)} probabilities for {num_classes} classes; pass at most {num_classes - 1}")
     # P by distance from y. Negative indices count from the end, which is the distance mod C.
@@ -208,7 +209,7 @@ def noisy(y: ArrayLike, num_classes: int, q: float, eta: float, seed: int) -> ND
     """
     q = _probability("q", q)
     eta = _probability("eta", eta)
-    y = _labels(y, num_classes)
+    y, num_classes = _labels(y, num_classes)
     if 1 - eta * (1 - q) ** (num_classes - 1) < 1e-3:
         raise ValueError(f"with q = {q} and eta = {eta} nearly all rows are empty; raise q or lower eta")
     return _draw(lambda rows: q, y, num_classes, seed, kept=1 - eta, refused=0)
@@ -240,7 +241,7 @@ def long_tailed(y: ArrayLike, num_classes: int, rho: float, seed: int) -> Rows:
     [4, 2, 1]
     """
     rho = real("rho", rho, above=0, most=1)
-    y = _labels(y, num_classes, least=2)
+    y, num_classes = _labels(y, num_classes, least=2)
     # A separate random stream: with the same seed, sets drawn for the rows must not depend on which rows are kept.
     U = _generator(seed, 1).random(len(y))
     sizes = np.bincount(y, minlength=num_classes)
@@ -279,7 +280,7 @@ def instance_dependent_from(p: ArrayLike, y: ArrayLike, seed: int, rate: float |
     p = np.asarray(p)
     if p.ndim != 2 or p.dtype.kind not in "biuf":
         raise ValueError(f"p has shape {p.shape} and dtype {p.dtype}; pass probabilities of shape (rows, classes)")
-    y = _labels(y, p.shape[1])
+    y, _ = _labels(y, p.shape[1])
     if len(p) != len(y):
         raise ValueError(f"p has {len(p)} rows and y has {len(y)}; pass one row of probabilities per label")
     if p.size and not (p.min() >= 0 and p.max() < np.inf):
@@ -348,9 +349,11 @@ def instance_dependent(
     from candidly.engine.training import fit
     from candidly.methods import Supervised
 
-    labels = _labels(y, num_classes)
+    labels, num_classes = _labels(y, num_classes)
     S = np.zeros((len(labels), num_classes), dtype=bool)
     S[np.arange(len(labels)), labels] = True
+    if np.shape(X)[:1] != labels.shape:
+        raise ValueError(f"X has shape {np.shape(X)} and y has {len(labels)} labels; pass one label per row of X")
     problem = Problem.of(X, S, seeds=[seed], shift=shift, scale=scale)
     published = Recipe("generator", 100, 256, optimiser="sgd", schedule="constant", max_lr=1e-3)
     model = fit(problem, Supervised(), None, recipe or published, net=net, device=device)
@@ -361,15 +364,20 @@ def _probability(name: str, value: float) -> float:
     return real(name, value, least=0, most=1)
 
 
-def _labels(y: ArrayLike, num_classes: int, least: int = 1) -> Rows:
-    integer("num_classes", num_classes, least=least)
+def _labels(y: ArrayLike, num_classes: int, least: int = 1) -> tuple[Rows, int]:
+    """Return labels and the number of classes, after checking them and the memory that the sets need."""
+    num_classes = integer("num_classes", num_classes, least=least)
+    if isinstance(y, np.ma.MaskedArray) and np.ma.getmaskarray(y).any():
+        raise ValueError("y is a masked array with masked entries; fill them, or drop their rows")
     y = np.asarray(y)
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise ValueError(f"y has shape {y.shape} and dtype {y.dtype}; pass integer labels of shape (rows,)")
     wrong = np.flatnonzero((y < 0) | (y >= num_classes))
     if wrong.size:
         raise ValueError(f"row {wrong[0]} has label {y[wrong[0]]}; labels must be from 0 to {num_classes - 1}")
-    return y.astype(np.intp, copy=False)
+    need = machine.Need(len(y) * num_classes, "use a smaller num_classes, or fewer rows")
+    machine.require({f"the sets of {len(y)} rows and {num_classes} classes": need}, machine.available_memory(), "cpu")
+    return y.astype(np.intp, copy=False), num_classes
 
 
 def _or_one(value: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -65,5 +65,5 @@ def require_schedule(epochs: int, steps: int, runs: int, one_cycle: bool) -> Non
     numbers = 2 * _NUMBER if one_cycle else 0  # learning rate and momentum; constant ones are stored once
     schedule = Need(epochs * steps * (3 * _REFERENCE + numbers), "use fewer epochs, or a larger batch size")
     history = Need(3 * epochs * runs * _NUMBER, "use fewer epochs")
-    name = f"the learning rates of {epochs} epochs with {steps} steps"
+    name = f"the learning rates of {epochs} epochs (max_epochs, or those of the recipe) with {steps} steps"
     require_memory({name: schedule, f"the history of {epochs} epochs": history})

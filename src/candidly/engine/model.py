@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from candidly.checks import arguments
+from candidly.checks.arguments import instance, shown
 from candidly.engine.batches import block_size, predict_block
 from candidly.engine.building import CHANGED, builder, copy_tensors, network_tensors
 from candidly.engine.contract import Method
@@ -185,6 +186,9 @@ class Model:
         >>> torch.equal(again.predict([[0.5]]), model.predict([[0.5]]))
         True
         """
+        if net is not None and not callable(net):
+            raise ValueError(f"net is {shown(net)}; it must be a function that returns a new module")
+        instance("method", method, (Method, type(None)), "an instance of the method that the model was trained with")
         check_facts(facts)
         if facts["own_net"] and net is None:
             raise ValueError(

@@ -148,7 +148,9 @@ class Problem:
         index = _check_runs(rows, runs, len(features))
         names = tuple(range(sets.shape[-1])) if classes is None else class_names(classes)
         if len(names) != sets.shape[-1]:
-            raise ValueError(f"{len(names)} class names were given but S has {sets.shape[-1]} columns")
+            raise ValueError(
+                f"{len(names)} class names were given but S has {sets.shape[-1]} columns; give one per class"
+            )
         truth = None if y is None else check_labels(y, len(features), len(names))
         trust = None if weights is None else check_weights(weights, (len(features), len(names))).to(dtype)
         problem = cls(
@@ -367,9 +369,12 @@ def _check_rows(rows: Any, n: int) -> Tensor:
     if len(index) < 2:
         raise ValueError(f"a run has {len(index)} training rows; it needs at least two")
     if index[0] < 0 or index[-1] >= n:
-        raise ValueError(f"training rows go from {int(index[0])} to {int(index[-1])} but X has rows 0 to {n - 1}")
+        ends = f"from {int(index[0])} to {int(index[-1])}"
+        raise ValueError(f"training rows go {ends} but X has rows 0 to {n - 1}; correct the row numbers in rows")
     if bool((index.diff() == 0).any()):
-        raise ValueError(f"row {int(index[1:][index.diff() == 0][0])} is listed twice in a run's training rows")
+        raise ValueError(
+            f"row {int(index[1:][index.diff() == 0][0])} is listed twice in a run's training rows; list it once"
+        )
     return index
 
 

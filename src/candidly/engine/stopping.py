@@ -98,7 +98,7 @@ def _check_rows(run: int, rows: Any, trained: Tensor, n: int) -> Tensor:
         raise ValueError(f"the held-out rows of run {run} contain a row twice; list every row once")
     if index[0] < 0 or index[-1] >= n:
         ends = f"from {int(index[0])} to {int(index[-1])}"
-        raise ValueError(f"the held-out rows of run {run} go {ends} but X has rows 0 to {n - 1}")
+        raise ValueError(f"the held-out rows of run {run} go {ends} but X has rows 0 to {n - 1}; correct held_out")
     both = index[torch.isin(index, trained.cpu())]
     if len(both):
         raise ValueError(

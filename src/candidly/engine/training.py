@@ -164,7 +164,8 @@ class Training:
         self.history.setdefault("loss", []).append((self.loss / self.steps).double())
         if self.loss.device.type == "cpu":  # CUDA would have to wait; there, both are checked when they are read
             self._check_kept()
-            self._check_losses()
+            if not self.loss.isfinite().all():
+                self._check_losses()
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
         if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
@@ -388,6 +389,10 @@ def fit(
     deterministic = arguments.flag("deterministic", deterministic)
     every = arguments.integer("every", every, least=1)
     patience = None if patience is None else arguments.integer("patience", patience, least=1)
+    if progress is not None:
+        progress = arguments.flag("progress", progress)
+    if stop is not None and not callable(getattr(stop, "is_set", None)):
+        raise ValueError(f"stop is {arguments.shown(stop)}; it must be None or a threading.Event")
     require_runs(problem.runs, len(problem.X), problem.num_classes, place)
     watched = check_held_out(held_out, patience, problem)
     if graph == "on" and place.type != "cuda":

@@ -292,7 +292,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         arguments.flag("force_cleaning", self.force_cleaning)
         if self.separator is not None:
             arguments.text("separator", self.separator, "None or a text, such as '|'")
-        if not isinstance(self.verbose, bool):
+        if not isinstance(self.verbose, bool | np.bool_):
             arguments.integer("verbose", self.verbose, least=0)
 
     def _seeds(self) -> list[np.random.SeedSequence]:

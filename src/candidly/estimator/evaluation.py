@@ -138,6 +138,7 @@ def evaluate(
     >>> found.accuracy, found.sets[0].kind, found.sets[0].score
     (1.0, 'split', 'lac')
     """
+    arguments.instance("estimator", estimator, PartialLabelClassifier, "a fitted PartialLabelClassifier")
     levels = read_levels(alphas)
     targets.check_index(X, y, "y")
     rules = [Rule(kind, score, candidate, smooth) for kind in KINDS for score in SCORES]
@@ -200,6 +201,7 @@ def draw(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
     ...     Path(folder, "found.svg").read_text()[:5]
     '<?xml'
     """
+    arguments.instance("evaluation", evaluation, Evaluation, "what candidly.estimator.evaluate returned")
     write_figure(arguments.path("path", path), lambda: _figure(evaluation))
 
 

@@ -35,6 +35,7 @@ def render(facts: ReportFacts) -> str:
     >>> render(facts).splitlines()[0]
     '<!DOCTYPE html>'
     """
+    arguments.instance("facts", facts, ReportFacts, "what candidly.report.summarise returned")
     try:
         from jinja2 import Environment, StrictUndefined
     except ModuleNotFoundError as error:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from candidly import __version__, metrics
 from candidly.candidates import Candidates
+from candidly.checks import arguments
 from candidly.cleaning.audit import ALPHAS
 from candidly.cleaning.budget import MIN_ROWS
 from candidly.engine.description import describe
@@ -48,17 +49,19 @@ def summarise(
     alphas : sequence of float
         Levels to audit, besides `alpha`.
     """
+    arguments.instance("classifier", classifier, PartialLabelClassifier, "a fitted PartialLabelClassifier")
+    arguments.instance("title", title, str, "a text")
     check_is_fitted(classifier)
     record = classifier.fit_record_
     if record is None:
         raise ValueError("a loaded model has no training rows to report on; use `candidly report` for the saved report")
     S, kept = record.candidates, classifier.candidates_
     labels = None if y_true is None else targets.number(y_true, S.classes, len(S))[0]
-    ids = None if ids is None else list(ids)
+    ids = None if ids is None else list(arguments.items("ids", ids, "a list with one name per row"))
     if ids is not None and len(ids) != len(S):
         raise ValueError(f"ids has {len(ids)} entries for {len(S)} rows; pass one per row")
     best, _ = targets.number(classifier.transduction_, S.classes, len(S))
-    levels = [*alphas, record.parameters["alpha"]]
+    levels = [*arguments.items("alphas", alphas, "a list of levels, such as [0.05, 0.1]"), record.parameters["alpha"]]
     audit: Any = None if classifier.budget_ is None else classifier.audit(y_true, levels).to_json()
     shown = _choose(S)
     return ReportFacts(

@@ -78,6 +78,8 @@ def replace(path: str | os.PathLike[str], data: bytes) -> None:
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a new file that replaces `path` when the ``with`` block ends, and is deleted if anything fails."""
     path = Path(path)
+    if path.exists() and not path.is_file():  # a pipe or a device would be replaced by a file
+        raise OSError(f"{path} is not a regular file; name another file")
     temporary, file = _open_temporary(path)
     try:
         with file:
@@ -100,7 +102,11 @@ def _open_temporary(path: Path) -> tuple[Path, IO[bytes]]:
     """Create a file beside `path`. Its lock, held until it has its final name, tells it from abandoned ones."""
     while True:
         temporary = path.with_name(f"{path.stem}-{secrets.token_hex(8)}.tmp")
-        file = open(temporary, "xb")  # noqa: SIM115 - the caller closes it
+        try:
+            file = open(temporary, "xb")  # noqa: SIM115 - the caller closes it
+        except FileNotFoundError:
+            folder = path.absolute().parent
+            raise FileNotFoundError(f"the folder {folder} does not exist; make it first, or name another") from None
         lock.claim(file.fileno(), wait=True)
         if temporary.exists():  # another writer may have taken it for abandoned before it was locked
             return temporary, file
@@ -136,7 +142,10 @@ def read_limited(path: str | os.PathLike[str], most: int) -> bytes:
 
     A named pipe or a device is refused at once: it could block, or never end.
     """
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist; check the path") from None
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):

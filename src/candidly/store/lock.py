@@ -84,7 +84,11 @@ def claim(handle: int, wait: bool) -> bool:
 def _open_locked(path: Path, wait: bool) -> int | None:
     """Return a handle of the locked file; None if another holder has locked it."""
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"the folder {path.parent} cannot be made ({error.strerror}); choose another one"
+            raise OSError(error.errno, reason) from error
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             mine = _acquire(handle, wait)

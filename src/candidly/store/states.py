@@ -16,7 +16,9 @@ import hashlib
 import json
 import os
 import re
+import reprlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -130,10 +132,14 @@ def write_folder(
     ['model-....notes.txt', 'model-....safetensors', 'model.json']
     """
     _check_stem(stem)
-    for name in more:
-        _check_stem(name)
-        if name == "safetensors":
-            raise ValueError("more contains 'safetensors', which is the name of the tensors; rename it")
+    if not isinstance(more, Mapping):
+        raise ValueError(f"more is {reprlib.repr(more)}; it must be a mapping from file names to bytes")
+    for name, content in more.items():
+        _check_stem(name, "a name in more")
+        if name in ("safetensors", f"{stem}.safetensors", f"{stem}.json"):
+            raise ValueError(f"more contains {name!r}, which is the name of a file of the model; rename it")
+        if not isinstance(content, bytes):
+            raise ValueError(f"more[{name!r}] is {reprlib.repr(content)}; it must be bytes, such as text.encode()")
     folder = Path(os.path.realpath(folder))
     check_folder(folder, stem=stem)
     _replace_state(folder, stem, tensors, facts, more, (f"{stem}.safetensors",))
@@ -350,8 +356,8 @@ def _read_named(
         file = choose(index)
         named = path.with_name(file.name)
         try:
-            data = named.read_bytes()
-        except (FileNotFoundError, IsADirectoryError):
+            data = read_limited(named, sys.maxsize)
+        except FileNotFoundError:
             time.sleep(_PAUSE)
             continue
         if file.sha256 is not None and hashlib.sha256(data).hexdigest() != file.sha256:
@@ -401,9 +407,10 @@ def _decode_2(content: dict[str, Any]) -> _Index:
 _DECODERS = {_FORMAT_0_1: _decode_0_1, FORMAT: _decode_2}
 
 
-def _check_stem(stem: str) -> None:
-    if not _PLAIN.fullmatch(stem):
-        raise ValueError(f"stem is {stem!r}; pass letters, digits, '_', '-' and dots, not starting with a dot")
+def _check_stem(stem: str, what: str = "stem") -> None:
+    if not isinstance(stem, str) or not _PLAIN.fullmatch(stem):
+        found = reprlib.repr(stem)
+        raise ValueError(f"{what} is {found}; pass letters, digits, '_', '-' and dots, not starting with a dot")
 
 
 def _copy(name: str, tensor: Tensor) -> Tensor:

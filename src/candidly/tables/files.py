@@ -222,14 +222,15 @@ def writing(target: FilePath) -> Iterator[None]:
     ...     raise OSError(28, "No space left on device", "model-0123.tmp")
     Traceback (most recent call last):
         ...
-    OSError: model cannot be written: No space left on device
+    OSError: model cannot be written: No space left on device; check the folder and the limits of the system
     """
     try:
         yield
     except BrokenPipeError:  # the reader of standard output, such as head, has ended
         raise
     except OSError as error:
-        raise OSError(f"{target} cannot be written: {_reason(error)}") from error
+        advice = "" if error.errno is None else "; check the folder and the limits of the system"
+        raise OSError(f"{target} cannot be written: {_reason(error)}{advice}") from error
 
 
 def check_names(target: FilePath, names: Collection[str], separator: str) -> None:

@@ -21,6 +21,9 @@ from candidly.tables.schema import OPTIONS, Schema, check_column, choose_feature
 
 __all__ = ["Labelled", "VoteColumns", "check_types", "column_texts", "name_of", "read_labelled", "read_votes"]
 
+# A column of candidates with more classes per row, in a table of at least this many rows, causes a warning.
+_MIN_ROWS, _MOST_CLASSES = 20, 0.8
+
 
 @dataclass(frozen=True)
 class VoteColumns:
@@ -121,6 +124,11 @@ def read_labelled(
     features, schema = choose_features(table, name, schema)
     check_types(table.select(features), name)
     found = class_columns.read_sets(table, name, str(schema.candidates), Names(schema.separator, classes))
+    if classes is None and len(found) >= _MIN_ROWS and len(found.classes) > _MOST_CLASSES * len(found):
+        warn(
+            f"{name}: column {schema.candidates!r} has {len(found.classes)} classes in {len(found)} rows, nearly one "
+            f"per row; check that it holds candidates, and name another column with {OPTIONS['candidates']} if not"
+        )
     return _collect(table, name, features, schema, found)
 
 
