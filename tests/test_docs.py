@@ -175,7 +175,7 @@ def run(command, monkeypatch, capsys):
 
 def make_up_sweep(spec, out, **options):
     make_up_results(Path(out), spec.datasets, spec.combinations(), spec.seeds)
-    return SimpleNamespace(failed=[])
+    return SimpleNamespace(failed=[], postponed=[])
 
 
 def help_on(words, monkeypatch, capsys):

@@ -119,6 +119,7 @@ def insert(page: str | os.PathLike[str], text: str) -> None:
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = Path(folder, "results.md")
     ...     _ = page.write_text(f"# Results\n{BEGIN}\nold\n{END}\nend\n")
