@@ -191,7 +191,10 @@ def help_on(words, monkeypatch, capsys):
         return said(lambda: cli.main([words[1], "--help"]), capsys)
     if words[1] == "-m":
         monkeypatch.setattr(sys, "argv", [words[2], "--help"])
-        return said(importlib.import_module(words[2]).main, capsys)
+        module = importlib.import_module(words[2])
+        if hasattr(module, "__path__"):  # a package
+            module = importlib.import_module(f"{words[2]}.__main__")
+        return said(module.main, capsys)
     return Path(words[1]).read_text(encoding="utf-8")
 
 
@@ -210,8 +213,9 @@ def test_the_check_of_commands_sees(place, capsys, monkeypatch):
 
 
 def test_the_guides_know_the_columns(place):
-    cli.main(shlex.split("clean birds.csv --candidates candidates --id id --labels label --epochs 1 --out cleaned.csv"))
-    cli.main(shlex.split("fit birds.csv --candidates candidates --id id --labels label --epochs 1 --out model"))
+    options = "--candidates candidates --id id --labels label --epochs 1 --force-cleaning"
+    cli.main(shlex.split(f"clean birds.csv {options} --out cleaned.csv"))
+    cli.main(shlex.split(f"fit birds.csv {options} --out model"))
     cli.main(shlex.split("predict model new-birds.csv --alpha 0.1 --out predictions.csv"))
     headers = [Path(name).read_text().partition("\n")[0].split(",") for name in ("cleaned.csv", "predictions.csv")]
     assert headers[0] == ["id", "candidates", "kept", "removed", "predicted", "confidence", "scores", "true"]

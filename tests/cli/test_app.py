@@ -128,7 +128,7 @@ def test_bench_refuses_in_one_line(capsys, arguments, message):
 
 def test_table_refuses_in_one_line(capsys, tmp_path):
     assert f"{tmp_path / 'nothing'} does not exist" in refused(capsys, "table", str(tmp_path / "nothing"))
-    assert "no test accuracies under" in refused(capsys, "table", str(tmp_path))
+    assert "no accuracies of the split 'test' under" in refused(capsys, "table", str(tmp_path))
 
 
 def test_datasets(capsys, tmp_path, monkeypatch):

@@ -126,7 +126,7 @@ def test_long_names_and_many_columns(tmp_path, suffix):
 def test_names_that_are_not_unicode(tmp_path):
     """Lone surrogates, as in names of files that are not UTF-8."""
     X = np.array([[i, "ab\udcff"[i % 3]] for i in range(12)], dtype=object)
-    y = [["\udc80"], ["\udc80", "\x00"], ["\x00"]] * 4
+    y = [["\udc80"], ["\udc80", "\x01"], ["\x01"]] * 4
     classifier = PartialLabelClassifier(folds=2, max_epochs=1, random_state=0).fit(X, y)
     facts = summarise(classifier, "\udcfe.csv")
     render(ReportFacts.from_json(json.loads(json.dumps(facts.to_json())))).encode()

@@ -772,7 +772,7 @@ def test_any_values_encode_to_finite_numbers(rows):
     try:
         features = Features.fit(X)
     except ValueError as error:
-        assert "inf" in str(error)  # noqa: PT017
+        assert "inf" in str(error) or "so far from the others" in str(error)  # noqa: PT017
         return
     Z = features.transform(X)
     assert Z.shape == (len(rows), features.width) == (len(rows), len(features.encoded_names))

@@ -420,6 +420,7 @@ def test_text_that_could_do_harm(tmp_path, text, written):
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("=+-@'\t\n \"|,;\u00a0"), min_size=1)
 
 
+@pytest.mark.filterwarnings("ignore:.* look like rows of the table")
 @given(st.lists(texts, min_size=1, max_size=5), st.sampled_from(["t.csv", "t.tsv"]))
 def test_text_comes_back_as_it_was(tmp_path_factory, values, name):
     path = tmp_path_factory.mktemp("t") / name

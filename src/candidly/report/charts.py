@@ -271,7 +271,7 @@ def _tick_labels(values: Sequence[float]) -> list[str]:
     Examples
     --------
     >>> _tick_labels([0.5, 1.5, 2.5]), _tick_labels([0, 20000]), _tick_labels([0, 2e-9])
-    (['0.5', '1.5', '2.5'], ['0', '20,000'], ['0', '2e-09'])
+    (['0.5', '1.5', '2.5'], ['0', '20,000'], ['0', '2e−09'])
     """
     step = min((b - a for a, b in pairwise(values)), default=1)
     usual = step >= 1e-5 and max(map(abs, values)) < 1e7
