@@ -230,7 +230,7 @@ def test_labels_never_broadcast_over_rows(shape):
         lambda: metrics.wrong_removed(before, after, y),
         lambda: metrics.calibration_error(p, y),
     ):
-        with pytest.raises(ValueError, match="labels of shape"):
+        with pytest.raises(ValueError, match="but the rows have shape"):
             call()
 
 

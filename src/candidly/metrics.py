@@ -515,7 +515,7 @@ def calibration_error(p: Tensor, y: Tensor, bins: int = 15) -> Tensor:
 def _check_labels(rows: Tensor, y: Tensor) -> None:
     """Raise ValueError for labels, such as a column (N, 1), that would silently broadcast against the rows."""
     if y.ndim == 0 or y.shape[-1] != rows.shape[-2]:
-        raise ValueError(f"labels of shape {tuple(y.shape)} for rows of shape {tuple(rows.shape)}; pass (..., N)")
+        raise ValueError(f"y has shape {tuple(y.shape)}, but the rows have shape {tuple(rows.shape)}; pass (..., N)")
 
 
 def _mean(values: Tensor) -> Tensor:

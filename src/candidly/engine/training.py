@@ -300,6 +300,8 @@ class Training:
         require(not (last and begun), "the checkpoint's 'begun' after the last epoch", begun)
         clock = tensors.get("engine.clock", torch.zeros(0)).tolist()
         require(clock == [epoch * self.steps + done], "the checkpoint's clock", clock)
+        tick = tensors.get("engine.tick", torch.zeros(0)).tolist()
+        require(not begun or tick == [done], "the checkpoint's step within the epoch", tick)
         history = {name: value for name, value in tensors.items() if name.startswith("history.")}
         require(("history.loss" in history) == (epoch > 0), "the checkpoint's history", sorted(history))
         for name, value in history.items():
