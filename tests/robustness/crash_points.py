@@ -284,7 +284,7 @@ class Broken(Proden):
 
 def run_scenarios(place: Path) -> dict[str, Scenario]:
     rows = np.random.default_rng(0).normal(size=(30, 2)).round(3)
-    lines = ["a,b,candidates,label", *(f"{a},{b},x|y,{'xy'[int(a > 0)]}" for a, b in rows)]
+    lines = ["a,b,candidates,label", *(f"{a},{b},{'xy'[int(a > 0)]},{'xy'[int(a > 0)]}" for a, b in rows)]
     table = place / "flowers.csv"
     table.write_text("\n".join(lines) + "\n")
     recipe = Recipe("short", epochs=1, batch_size=32)
