@@ -392,7 +392,7 @@ OPTIONS: dict[str, tuple[Callable[[], Any], Expected]] = {
         prepared("evaluate", "model", "rows.csv", "--labels", "tags", "--drop", "truth"),
         either("tags", "label", "class", check=lambda ended: "tags" in ended.err or "class" in ended.err),
     ),
-    "evaluate labels that are no classes": (
+    "evaluate labels that are not classes": (
         prepared(*EVALUATE, prepare=lambda: made.put("rows.csv", made.csv(made.columns(truth=["x"] * made.ROWS)))),
         error("class", "label"),
     ),
