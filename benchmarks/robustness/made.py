@@ -122,6 +122,11 @@ def columns(**changes: Any) -> dict[str, list[Any]]:
         "tags": texts(),
         "truth": [CLASSES[i] for i in truth()],
     }
+    return _changed(table, changes)
+
+
+def _changed(table: dict[str, list[Any]], changes: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return a table with other cells by row, other columns, or, for None, without a column."""
     for name, change in changes.items():
         if isinstance(change, Mapping):
             table[name] = [change.get(i, cell) for i, cell in enumerate(table[name])]
@@ -149,14 +154,7 @@ def votes(**changes: Any) -> dict[str, list[Any]]:
     table: dict[str, list[Any]] = dict(
         zip(("task", "worker", "label"), map(list, zip(*cells, strict=True)), strict=True)
     )
-    for name, change in changes.items():
-        if isinstance(change, Mapping):
-            table[name] = [change.get(i, cell) for i, cell in enumerate(table[name])]
-        elif change is None:
-            del table[name]
-        else:
-            table[name] = list(change)
-    return table
+    return _changed(table, changes)
 
 
 def put(name: str, content: str | bytes) -> str:

@@ -25,6 +25,88 @@ def own(kind: str, settings: str) -> str:
     return f'datasets = ["lost"]\nmethods = ["{name}"]\n[own.mine]\nkind = "{kind}"\n{settings}\n'
 
 
+# Settings of custom methods and cleaners in a spec that are refused, by kind.
+OWN = {
+    "conformal": (
+        'finite = "no"',
+        'per_batch = "no"',
+        'dkw = "no"',
+        "warmup = -5",
+        "warmup = nan",
+        "warmup = 1.5",
+        'warmup = "10"',
+        "alpha = nan",
+        "alpha = -0.1",
+        "alpha = 1.5",
+        'alpha = "0.1"',
+        "alpha = inf",
+        "fraction = 0",
+        "fraction = nan",
+        'fraction = "a"',
+        "delta = nan",
+        "delta = 0",
+        "slack = nan",
+        "slack = inf",
+        'slack = "a"',
+        "stop = nan",
+        "stop = -1",
+        'rule = "x"',
+        "rule = 3",
+        'level = "x"',
+        'score = "x"',
+        "score = [1]",
+        'calibration = "x"',
+    ),
+    "clsp": (
+        "k = 0",
+        "k = -1",
+        "k = nan",
+        "k = 2.5",
+        'k = "5"',
+        "tau = -1",
+        "tau = 2",
+        "tau = nan",
+        'tau = "a"',
+        'features = "a"',
+    ),
+    "crosel": (
+        "warmup = -5",
+        "warmup = nan",
+        "warmup = 2.5",
+        'warmup = "a"',
+        "confidence = nan",
+        "confidence = 2",
+        "confidence = -1",
+        "lambda_cr = nan",
+        "lambda_cr = -1",
+        'lambda_cr = "a"',
+    ),
+    "pop": (
+        "start = -1",
+        "start = nan",
+        "every = 0",
+        "every = 2.5",
+        "theta = nan",
+        "theta = -1",
+        'theta = "a"',
+        "step_size = nan",
+        "theta_end = -1",
+        'growth = "x"',
+        "growth = 3",
+    ),
+    "valen": (
+        "warmup = 0",
+        "warmup = nan",
+        "k = 0",
+        "k = 1.5",
+        "beta = nan",
+        "gamma = -1",
+        "theta = inf",
+        "c = nan",
+        'c_x = "a"',
+    ),
+}
+
 SPECS: dict[str, tuple[str | bytes, Expected]] = {
     "good": (GOOD, right(lambda s: s.methods == ("proden",))),
     "empty": ("", error("datasets", "methods")),
@@ -77,97 +159,9 @@ SPECS: dict[str, tuple[str | bytes, Expected]] = {
     "own with an odd name": (GOOD + '[own."a/b"]\nkind = "proden"\n', error("a/b")),
     "own with an unknown setting": (own("conformal", "warmups = 3"), error("warmups")),
     **{
-        f"own conformal {setting}": (own("conformal", setting), error(setting.split(" ")[0]))
-        for setting in (
-            'finite = "no"',
-            'per_batch = "no"',
-            'dkw = "no"',
-            "warmup = -5",
-            "warmup = nan",
-            "warmup = 1.5",
-            'warmup = "10"',
-            "alpha = nan",
-            "alpha = -0.1",
-            "alpha = 1.5",
-            'alpha = "0.1"',
-            "alpha = inf",
-            "fraction = 0",
-            "fraction = nan",
-            'fraction = "a"',
-            "delta = nan",
-            "delta = 0",
-            "slack = nan",
-            "slack = inf",
-            'slack = "a"',
-            "stop = nan",
-            "stop = -1",
-            'rule = "x"',
-            "rule = 3",
-            'level = "x"',
-            'score = "x"',
-            "score = [1]",
-            'calibration = "x"',
-        )
-    },
-    **{
-        f"own clsp {setting}": (own("clsp", setting), error(setting.split(" ")[0]))
-        for setting in (
-            "k = 0",
-            "k = -1",
-            "k = nan",
-            "k = 2.5",
-            'k = "5"',
-            "tau = -1",
-            "tau = 2",
-            "tau = nan",
-            'tau = "a"',
-            'features = "a"',
-        )
-    },
-    **{
-        f"own crosel {setting}": (own("crosel", setting), error(setting.split(" ")[0]))
-        for setting in (
-            "warmup = -5",
-            "warmup = nan",
-            "warmup = 2.5",
-            'warmup = "a"',
-            "confidence = nan",
-            "confidence = 2",
-            "confidence = -1",
-            "lambda_cr = nan",
-            "lambda_cr = -1",
-            'lambda_cr = "a"',
-        )
-    },
-    **{
-        f"own pop {setting}": (own("pop", setting), error(setting.split(" ")[0]))
-        for setting in (
-            "start = -1",
-            "start = nan",
-            "every = 0",
-            "every = 2.5",
-            "theta = nan",
-            "theta = -1",
-            'theta = "a"',
-            "step_size = nan",
-            "theta_end = -1",
-            'growth = "x"',
-            "growth = 3",
-        )
-    },
-    **{
-        f"own valen {setting}": (own("valen", setting), error(setting.split(" ")[0]))
-        for setting in (
-            "warmup = 0",
-            "warmup = nan",
-            "k = 0",
-            "k = 1.5",
-            "beta = nan",
-            "gamma = -1",
-            "theta = inf",
-            "c = nan",
-            'c_x = "a"',
-        )
+        f"own {kind} {setting}": (own(kind, setting), error(setting.split(" ")[0]))
+        for kind, settings in OWN.items()
+        for setting in settings
     },
 }
 
