@@ -196,13 +196,6 @@ def test_other_arguments_are_checked(name, value):
         train(**{name: value})
 
 
-def test_unknown_arguments_are_named():
-    with pytest.raises(
-        TypeError, match="fit: got an unexpected keyword argument 'epochs'; its arguments are problem, method"
-    ):
-        fit(problem(), Proden(), epochs=3)
-
-
 def test_networks_that_share_parameters_are_refused():
     with pytest.raises(ValueError, match="returned networks that share parameters; return a new module in every call"):
         fit(problem(seeds=[0, 1]), Proden(), net=lambda: SHARED, device="cpu")

@@ -1,7 +1,6 @@
 """Choosing a device, and the CUDA streams and graph captures that trainings in one process share."""
 
 import functools
-import inspect
 import os
 import re
 import threading
@@ -62,15 +61,9 @@ def usual_settings(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Within the call, tensors are on the CPU unless a device is given, gradients can be computed, and autocast is off.
     Only what differs is set, because a default device slows every operation of torch.
     """
-    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            known = ", ".join(name for name in signature.parameters if name not in ("self", "cls"))
-            raise TypeError(f"{function.__qualname__}: {error}; its arguments are {known}") from None
         with ExitStack() as settings:
             if torch.is_inference_mode_enabled():
                 settings.enter_context(torch.inference_mode(False))
