@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from candidly.candidates.bags import find_bags
 def test_bags_are_what_a_loop_finds(sets):
     S = np.array([[code >> j & 1 for j in range(3)] for code in sets], dtype=bool)
     expected = [0]
-    for before, code in zip(sets, sets[1:], strict=False):
+    for before, code in pairwise(sets):
         joined = before == code and code.bit_count() > 1
         expected.append(expected[-1] + (not joined))
     assert find_bags(S).tolist() == expected
