@@ -26,7 +26,8 @@ def test_the_comparison_is_up_to_date():
     published = ROOT.parent / "shared" / "published.csv"
     if not published.is_file():
         pytest.skip("the published accuracies are not beside the repository")
-    assert made() == render(read(SUMMARIES), style="markdown", against=read_csv(published)).strip()
+    found = render(read(SUMMARIES), style="markdown", against=read_csv(published), without=["cavl", "valen"])
+    assert made() == found.strip()
 
 
 def test_every_run_of_the_specs_is_there():
