@@ -27,6 +27,7 @@ from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, saving, scoring, targets
 from candidly.estimator.folds import count_copies, make_plan
+from candidly.estimator.leaks import point_out_bags
 from candidly.estimator.record import FitRecord
 from candidly.estimator.saving import SavedClassifier
 from candidly.messages import option, warn
@@ -244,6 +245,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         features = Features.fit(table, rows=rows, max_categories=self.max_categories)
         saving.check_size(features, S.classes)
         encoded = features.transform(table, quiet=rows is not None)  # rows without weight may have new categories
+        if group is None:
+            used = slice(None) if sample_weight is None else copies > 0
+            point_out_bags(encoded[used], S.matrix[used])
         rng = np.random.default_rng(seeds[1])
         plan = make_plan(encoded, S.matrix, copies, int(self.folds), float(self.validation_fraction), rng, group)
         model = crossfit.train(
