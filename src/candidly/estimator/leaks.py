@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from candidly.candidates.bags import Stretches, find_stretches, number_sets
+from candidly.candidates.bags import Stretches, find_stretches
 from candidly.messages import option, warn
 
 _NEIGHBOURS = 5
@@ -17,18 +17,19 @@ _LEAST_LEAK, _DEVIATIONS = 0.05, 2.5  # a smaller difference in the covering rat
 
 @dataclass(frozen=True)
 class Leak:
-    """Covering rates of a nearest-neighbour classifier on rows in bags, with and without their bags.
+    """Covering rates of a nearest-neighbour classifier on rows in stretches, if other rows are held out with them.
 
     Attributes
     ----------
     apart : float
-        The covering rate if only the row itself is held out. If the table is sorted by sets: if random rows with the
-        same set are held out too.
+        The covering rate if only the row itself is held out. If the table is sorted by sets: if half of its stretch is
+        held out too, at random.
     together : float
-        The covering rate if the row's bag is held out. If the table is sorted by sets: if as many rows with the same
-        set are held out as for `apart`, those nearest to the row in the table.
+        The covering rate if the row's stretch is held out. If the table is sorted by sets: if the half of its stretch
+        that is nearest in the table is held out.
     certain : bool
-        Whether `together` is smaller by at least 5 points and 2.5 standard errors over bags.
+        Whether `together` is smaller by at least 5 points and 2.5 standard errors over stretches. If the table is
+        sorted by sets, rows must also resemble the rows next to them more than sorting by class would explain.
     """
 
     apart: float
@@ -93,34 +94,46 @@ def measure_leak(X: NDArray[Any], S: NDArray[np.bool_], found: Stretches) -> Lea
     distance = squares - 2 * features[place] @ features.T  # less the square of the row itself, which changes no order
     distance[np.arange(len(asked)), place] = np.inf
     sets, bag = S[compared], found.bag[compared]
+    beside = bag[place][:, None] == bag
+    alike = np.zeros_like(beside)
+    serial = True
     if found.by_set:
-        alike, beside = _same_number(number_sets(sets), bag, place, rng)
-    else:
-        alike, beside = np.zeros(distance.shape, bool), bag[place][:, None] == bag
+        serial = _is_serial(np.where(beside, distance, np.inf), sets, bag, place)
+        alike, beside = _halve(beside, place, rng)
     apart, together = (_covers(distance, sets, place, out) for out in (alike, beside))
     differences = np.bincount(bag[place], weights=together.astype(float) - apart)
     drop = float(apart.mean() - together.mean())
-    spread = np.sqrt((differences**2).sum()) / len(place)
-    return Leak(float(apart.mean()), float(together.mean()), bool(drop >= max(_LEAST_LEAK, _DEVIATIONS * spread)))
+    spread = float(np.sqrt((differences**2).sum())) / len(place)
+    certain = serial and drop >= max(_LEAST_LEAK, _DEVIATIONS * spread)
+    return Leak(float(apart.mean()), float(together.mean()), certain)
 
 
-def _same_number(
-    number: NDArray[np.intp], bag: NDArray[np.intp], place: NDArray[np.intp], rng: np.random.Generator
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows to hold out with each row: random ones with its set, and as many next to it in its stretch.
+def _is_serial(
+    distance: NDArray[np.float32], sets: NDArray[np.bool_], bag: NDArray[np.intp], place: NDArray[np.intp]
+) -> bool:
+    """Return whether the nearest row of the same stretch is more often the next or previous one than sorting explains.
 
-    Rows with equal sets have equal numbers. A stretch may hold all rows with its set, so at most half of them are held
-    out.
+    In a stretch of m rows in random order, that is so for each row with probability 2/m: on average for 2 rows of the
+    stretch. If the stretch is sorted by class, it is so for at most 2 rows per candidate.
     """
-    alike, beside = np.zeros((2, len(place), len(number)), bool)
+    long = np.bincount(bag)[bag[place]] > 2
+    next_to = np.abs(distance.argmin(axis=1) - place)[long] == 1
+    _, first = np.unique(bag[place][long], return_index=True)
+    most = 2 * int(sets[place[long][first]].sum())
+    return int(next_to.sum()) > most + _DEVIATIONS * np.sqrt(most)
+
+
+def _halve(
+    stretch: NDArray[np.bool_], place: NDArray[np.intp], rng: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return half of each row's stretch twice: at random, and the rows nearest to it in the table."""
+    alike, beside = np.zeros_like(stretch), np.zeros_like(stretch)
     for i, row in enumerate(place):
-        ends = np.searchsorted(bag, [bag[row], bag[row] + 1])
-        near = np.delete(np.arange(*ends), row - ends[0])
-        same = np.flatnonzero(number == number[row])
-        same = same[same != row]
-        count = min(len(near), len(same) // 2)
-        beside[i, near[np.argsort(np.abs(near - row), kind="stable")[:count]]] = True
-        alike[i, rng.permutation(same)[:count]] = True
+        others = np.flatnonzero(stretch[i])
+        others = others[others != row]
+        half = len(others) // 2
+        alike[i, rng.permutation(others)[:half]] = True
+        beside[i, others[np.argsort(np.abs(others - row), kind="stable")[:half]]] = True
     return alike, beside
 
 

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
+from torch import Tensor
 
 from candidly import candidates
 from candidly.candidates import Candidates, labels
-from candidly.candidates.values import as_text, is_missing, plain, unmasked
+from candidly.candidates.values import as_text, from_tensor, is_missing, plain, unmasked
 from candidly.checks import arguments
 from candidly.messages import listed, warn
 
@@ -221,6 +222,8 @@ def group_numbers(groups: Any, n: int) -> NDArray[np.intp]:
     advice = "pass one text or number per row, None where a row belongs to no group"
     if isinstance(groups, str | bytes | Mapping | Set) or not isinstance(groups, Iterable):
         raise ValueError(f"groups is {arguments.shown(groups)}; {advice}")
+    if isinstance(groups, Tensor):
+        groups = from_tensor(groups, "groups")
     shape = tuple(getattr(groups, "shape", (n,)))
     if shape == (n, 1):
         groups = np.asarray(groups)[:, 0]
