@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from candidly.candidates import encode, find_bags
-from candidly.candidates.bags import _DEVIATIONS, _LEAST_PAIRS, _expected, find_stretches, number_sets
+from candidly.candidates.bags import _DEVIATIONS, _LEAST_PAIRS, _most_pairs, find_stretches, number_sets
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=12))
@@ -48,7 +48,7 @@ def test_the_limit_of_shuffled_rows_is_that_of_all_their_orders(counts, others):
     shuffled = np.stack([rng.permutation(codes) for _ in range(3000)])
     pairs = ((shuffled[:, 1:] == shuffled[:, :-1]) & (shuffled[:, 1:] < len(counts))).sum(1)
     expected = pairs.mean() + _LEAST_PAIRS + _DEVIATIONS * pairs.std()
-    assert abs(_expected(np.array(counts), n) - expected) < 0.6
+    assert abs(_most_pairs(np.array(counts), n) - expected) < 0.6
 
 
 @pytest.mark.parametrize("length", [2, 3, 10])

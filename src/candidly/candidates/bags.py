@@ -10,13 +10,12 @@ from candidly.checks import arguments
 
 __all__ = ["find_bags"]
 
-_LEAST_EXCESS = 0.1  # bags are reported if equal pairs exceed those of shuffled rows by this fraction of the rows,
-_LEAST_PAIRS, _DEVIATIONS = 10, 6  # and by this number plus this many standard deviations: p < 1e-6
-_LEAST_DROP = 2  # and equal sets are this many times rarer among rows that are further apart than a bag is long
-_DEFAULT = 0.2  # a set with a stretch of this fraction of the rows is a default, not a bag
-_AGAINST = 0.25  # rows are sorted if at most this fraction of the changes between stretches is against the order,
-_RESTARTS = 0.4  # or at most this fraction and no more than there are classes,
-_FEW_CHANGES = 10  # or if there are too few changes to tell
+_LEAST_PAIRS, _DEVIATIONS = 10, 6  # more equal pairs than in shuffled rows, by this number plus standard deviations
+_LEAST_EXCESS = 0.1  # and more than nearby rows explain, by this fraction of the rows
+_AGAINST = 0.25  # rows are sorted by set if at most this fraction of the changes between stretches is against the order
+_STRETCHES_OF_CLASS = (
+    6  # rows with more stretches per class are not merely sorted by class, with few sets in each class
+)
 
 
 def find_bags(S: NDArray[np.bool_] | Candidates) -> NDArray[np.intp]:
@@ -56,7 +55,7 @@ class Stretches:
     bag : ndarray of int, shape (n,)
         What `find_bags` returns.
     inside : ndarray of bool, shape (n,)
-        Which rows are in a stretch of two or more rows; sets with one label and with all classes do not count.
+        Which rows are in a stretch of two or more rows; sets with one label or with all classes do not count.
     longest : int
         The number of rows of the longest stretch.
     by_set : bool
@@ -73,10 +72,11 @@ class Stretches:
 def find_stretches(S: NDArray[np.bool_]) -> Stretches | None:
     """Return the stretches of equal sets if there are many more than in shuffled rows, else None.
 
-    Let T be the number of consecutive pairs of rows with equal sets. In shuffled rows its mean is
-    E = Σ_s n_s(n_s − 1)/n, for n_s rows with the set s. There are bags if T − E is large (see the constants above), and
-    if pairs of rows that are further apart than a bag is long are equal much less often. The latter tells bags from
-    rows that are sorted by class or by time, where the sets that are possible change slowly.
+    Let T be the number of consecutive pairs of rows with equal sets. There are bags if T is larger than in shuffled
+    rows (p < 1e-6), and larger than nearby rows explain. The latter tells bags from rows that are sorted by class, by
+    time or by the number of candidates, where the sets that are possible change slowly: there, a set occurs again soon
+    after its stretch has ended. Sorting may also make one long stretch per class; as many of the longest stretches as
+    there are classes do not count.
 
     Examples
     --------
@@ -90,20 +90,37 @@ def find_stretches(S: NDArray[np.bool_]) -> Stretches | None:
     size = np.bincount(bag)
     counts = S.sum(axis=1)
     known = (counts > 1) & (counts < classes)
-    if (size[bag] - 1)[known].sum() < _LEAST_EXCESS * n:  # at least the number of pairs; most tables end here
+    pairs = int((known[1:] & (bag[1:] == bag[:-1])).sum())
+    if pairs < _LEAST_EXCESS * n:  # most tables end here
         return None
     codes = number_sets(S)
-    known &= ~np.isin(codes, codes[size[bag] > _DEFAULT * n])
-    if _equal(codes, known, 1) - _expected(np.bincount(codes[known]), n) < _LEAST_EXCESS * n:
+    if pairs < _most_pairs(np.bincount(codes[known]), n):
+        return None
+    # Of each stretch: its pairs, one less than its rows, without those that nearby rows explain.
+    excess = np.bincount(bag[known], 1 - _nearby(codes, bag, size)[bag[known]], len(size))
+    excess[np.unique(bag[known])] -= 1
+    if np.sort(excess)[: max(len(excess) - classes, 0)].sum() < _LEAST_EXCESS * n:
         return None
     inside = known & (size[bag] > 1)
-    longest = int(size[bag[inside]].max())
-    width = int(np.ceil(size[bag[inside]].mean()))  # the mean length of a row's stretch
-    lags = np.unique(np.linspace(2 * width, 4 * width, 16).astype(int))
-    far = [_equal(codes, known, lag) / (n - lag) for lag in lags if lag < n]
-    if far and _equal(codes, known, 1) < _LEAST_DROP * np.mean(far) * (n - 1):
-        return None
-    return Stretches(bag, inside, longest, _is_sorted(S[known], bag[known]))
+    return Stretches(bag, inside, int(size[bag[inside]].max()), _is_sorted(S, bag, known))
+
+
+def _nearby(codes: NDArray[np.intp], bag: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return which fraction of the rows around each stretch have its set: half its length before and behind it.
+
+    The rows next to the stretch, whose sets must differ, do not count.
+    """
+    n = len(codes)
+    first = size.cumsum() - size
+    equal, compared = np.zeros(len(size)), np.zeros(len(size))
+    for step in (0.1, 0.2, 0.3, 0.4, 0.5):
+        away = np.ceil(step * size).astype(np.intp)
+        for other in (first - 1 - away, first + size + away):
+            there = (other >= 0) & (other < n)
+            compared += there
+            equal += there & (codes[other.clip(0, n - 1)] == codes[first])
+    fraction: NDArray[np.float64] = equal / np.maximum(compared, 1)
+    return fraction
 
 
 def number_sets(S: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -118,12 +135,7 @@ def number_sets(S: NDArray[np.bool_]) -> NDArray[np.intp]:
     return np.unique(packed.view(f"V{packed.shape[1]}"), return_inverse=True)[1].ravel()
 
 
-def _equal(codes: NDArray[np.intp], known: NDArray[np.bool_], lag: int) -> int:
-    """Return the number of pairs of rows with equal sets at a distance."""
-    return int(((codes[lag:] == codes[:-lag]) & known[lag:]).sum())
-
-
-def _expected(sets: NDArray[np.intp], n: int) -> float:
+def _most_pairs(sets: NDArray[np.intp], n: int) -> float:
     """Return the largest number of consecutive pairs with equal sets that shuffled rows have, but for p < 1e-6.
 
     Parameters
@@ -146,19 +158,33 @@ def _expected(sets: NDArray[np.intp], n: int) -> float:
     return float(mean + _LEAST_PAIRS + _DEVIATIONS * deviation)
 
 
-def _is_sorted(S: NDArray[np.bool_], bag: NDArray[np.intp]) -> bool:
-    """Return whether the sets of stretches mostly ascend or descend, in one of the usual orders.
-
-    Rows that are sorted by another column first, such as the true class, start again with each of its values.
-    """
-    sets = S[np.concatenate([[True], np.diff(bag) > 0])]
-    classes = sets.shape[1]
+def _is_sorted(S: NDArray[np.bool_], bag: NDArray[np.intp], known: NDArray[np.bool_]) -> bool:
+    """Return whether the rows seem to be sorted by set, or by class with few different sets in each class."""
+    classes = S.shape[1]
+    starts = np.concatenate([[True], np.diff(bag) > 0])
+    sets = S[starts & known]
+    if len(sets) <= _STRETCHES_OF_CLASS * classes and _count_pieces(S[starts], classes + 1) <= classes:
+        return True
     listed = np.sort(np.where(sets, np.arange(classes), classes), axis=1)
     for key in (sets, sets[:, ::-1], np.where(listed < classes, listed, -1)):
         differs = key[1:] != key[:-1]
         changed, at = np.flatnonzero(differs.any(axis=1)), differs.argmax(axis=1)
         rises = key[1:][changed, at[changed]] > key[:-1][changed, at[changed]]
-        against, changes = min(int(rises.sum()), int((~rises).sum())), len(rises)
-        if against <= max(_AGAINST * changes, min(classes, _RESTARTS * changes)) or changes < _FEW_CHANGES:
+        if min(rises.sum(), (~rises).sum()) <= _AGAINST * len(rises):
             return True
     return False
+
+
+def _count_pieces(S: NDArray[np.bool_], most: int) -> int:
+    """Return the smallest number of pieces whose rows have a candidate in common, at most `most`.
+
+    Rows that are sorted by class, in any order of the classes, need no more pieces than there are classes.
+    """
+    pieces, common = 1, np.ones(S.shape[1], bool)
+    for row in S:
+        common = common & row
+        if not common.any():
+            pieces, common = pieces + 1, row
+            if pieces == most:
+                break
+    return pieces
