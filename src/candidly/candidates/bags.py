@@ -13,9 +13,7 @@ __all__ = ["find_bags"]
 _LEAST_PAIRS, _DEVIATIONS = 10, 6  # more equal pairs than in shuffled rows, by this number plus standard deviations
 _LEAST_EXCESS = 0.1  # and more than nearby rows explain, by this fraction of the rows
 _AGAINST = 0.25  # rows are sorted by set if at most this fraction of the changes between stretches is against the order
-_STRETCHES_OF_CLASS = (
-    6  # rows with more stretches per class are not merely sorted by class, with few sets in each class
-)
+_STRETCHES_OF_CLASS = 6  # rows with more stretches per class are not merely sorted by class, with few sets in each
 
 
 def find_bags(S: NDArray[np.bool_] | Candidates) -> NDArray[np.intp]:
