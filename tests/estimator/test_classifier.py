@@ -1088,5 +1088,5 @@ def test_groups_are_routed():
         assert scores.shape == (3,)
         with pytest.raises(ValueError, match="groups connects all"):
             cross_val_score(
-                classifier, X, lists(S), cv=GroupKFold(3), params={"groups": group // 2}, error_score="raise"
+                classifier, X, lists(S), cv=GroupKFold(2), params={"groups": group // 3}, error_score="raise"
             )
