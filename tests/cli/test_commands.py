@@ -621,7 +621,7 @@ def test_the_index_of_a_data_frame_is_no_feature(place, capsys):
 def test_progress_is_shown_on_a_terminal(place, capsys, monkeypatch):
     seen = []
 
-    def fit(self, X, y, weights=None):
+    def fit(self, X, y, weights=None, groups=None):
         seen.append(self.verbose)
         raise ValueError("seen enough")
 
@@ -636,7 +636,7 @@ def test_progress_is_shown_on_a_terminal(place, capsys, monkeypatch):
 def test_options_reach_the_estimator(place, monkeypatch):
     seen = {}
 
-    def fit(self, X, y, weights=None):
+    def fit(self, X, y, weights=None, groups=None):
         seen.update(self.get_params(), sets=y)
         raise ValueError("seen enough")
 

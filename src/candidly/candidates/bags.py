@@ -95,7 +95,7 @@ def find_stretches(S: NDArray[np.bool_]) -> Stretches | None:
     if pairs < _most_pairs(np.bincount(codes[known]), n):
         return None
     # Of each stretch: its pairs, one less than its rows, without those that nearby rows explain.
-    excess = np.bincount(bag[known], 1 - _nearby(codes, bag, size)[bag[known]], len(size))
+    excess = np.bincount(bag[known], 1 - _nearby(codes, size)[bag[known]], len(size))
     excess[np.unique(bag[known])] -= 1
     if np.sort(excess)[: max(len(excess) - classes, 0)].sum() < _LEAST_EXCESS * n:
         return None
@@ -103,7 +103,7 @@ def find_stretches(S: NDArray[np.bool_]) -> Stretches | None:
     return Stretches(bag, inside, int(size[bag[inside]].max()), _is_sorted(S, bag, known))
 
 
-def _nearby(codes: NDArray[np.intp], bag: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray[np.float64]:
+def _nearby(codes: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return which fraction of the rows around each stretch have its set: half its length before and behind it.
 
     The rows next to the stretch, whose sets must differ, do not count.
@@ -134,7 +134,9 @@ def number_sets(S: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 
 def _most_pairs(sets: NDArray[np.intp], n: int) -> float:
-    """Return the largest number of consecutive pairs with equal sets that shuffled rows have, but for p < 1e-6.
+    """Return a number of consecutive pairs with equal sets that shuffled rows reach with a probability below 1e-6.
+
+    In shuffled rows the mean number is Σ_s n_s(n_s − 1)/n, for n_s rows with the set s.
 
     Parameters
     ----------
