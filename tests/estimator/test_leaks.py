@@ -129,8 +129,7 @@ def test_repeated_rows_are_no_bags():
 
 def test_large_tables_are_measured_on_some_rows(monkeypatch):
     monkeypatch.setattr("candidly.estimator.leaks._MOST_ROWS", 100)
-    monkeypatch.setattr("candidly.estimator.leaks._LEAST_COMPARED", 200)
-    monkeypatch.setattr("candidly.estimator.leaks._MOST_VALUES", 200)
+    monkeypatch.setattr("candidly.estimator.leaks._COMPARED", (200, 300))
     X, S = bags(8.0)
     assert measure_leak(X, S, find_stretches(S)).certain
 

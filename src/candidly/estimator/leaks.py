@@ -10,8 +10,8 @@ from candidly.candidates.bags import Stretches, find_stretches
 from candidly.messages import option, warn
 
 _NEIGHBOURS = 5
-_MOST_ROWS, _MOST_VALUES = 1000, 2_000_000  # rows that are predicted, and values of the rows they are compared with
-_LEAST_COMPARED = 2000
+_MOST_ROWS = 1000  # that are predicted
+_MOST_VALUES, _COMPARED = 2_000_000, (2000, 10_000)  # values of the rows they are compared with; fewest and most rows
 _LEAST_LEAK, _DEVIATIONS = 0.05, 2.5  # a smaller difference in the covering rate, or a less certain one, is no leak
 
 
@@ -83,9 +83,9 @@ def measure_leak(X: NDArray[Any], S: NDArray[np.bool_], found: Stretches) -> Lea
     sizes = np.bincount(found.bag)
     bags = rng.permutation(np.unique(found.bag[found.inside]))
     bags = bags[: max(int(np.searchsorted(sizes[bags].cumsum(), _MOST_ROWS, side="right")), 1)]
-    asked = np.flatnonzero(np.isin(found.bag, bags))[: 2 * _MOST_ROWS]
-    others = np.setdiff1d(np.arange(len(X)), asked)
-    most = max(_LEAST_COMPARED, _MOST_VALUES // max(int(np.prod(X.shape[1:])), 1))
+    is_asked = np.isin(found.bag, bags)
+    asked, others = np.flatnonzero(is_asked)[: 2 * _MOST_ROWS], np.flatnonzero(~is_asked)
+    most = int(np.clip(_MOST_VALUES // max(int(np.prod(X.shape[1:])), 1), *_COMPARED))
     some = rng.permutation(others)[: max(most - len(asked), 0)]
     compared = np.sort(np.concatenate([asked, some]))
     place = np.searchsorted(compared, asked)
