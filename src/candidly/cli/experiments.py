@@ -95,7 +95,7 @@ def bench(
         cleaners: Cleaners for the methods that name none, such as none,conf,clsp (default: none).
         seeds: Seeds, such as 0-4 or 0,2,7; each is a split and an initialisation (default: 0-4).
         inits: Number of initialisations per seed (default: 1).
-        protocol: How to prepare and split datasets: default or uai2025 (default: default).
+        protocol: How to prepare and split datasets: default, uai2025 or grouped (default: default).
         recipe: How to train: uai2025 or quick (default: uai2025).
         epochs: Number of epochs, instead of the recipe's.
         out: Folder for the runs.
