@@ -128,6 +128,11 @@ class FitRecord(Scored):
     seconds: float
     groups: Tensor | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """The size of the record in a saved model."""
+        return sum(value.nbytes for value in self.tensors().values())
+
     def tensors(self) -> dict[str, Tensor]:
         """Return everything but class names, parameters and seconds by name, for a file; integers as small as possible.
 

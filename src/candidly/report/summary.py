@@ -88,7 +88,7 @@ def summarise(
         doubtful=_doubtful(classifier, record, best, ids, labels),
         reliability=_reliability(record, labels),
         audit=audit,
-        truth=None if labels is None else _truth(S, kept, best, labels),
+        truth=None if labels is None else compare(S, kept, best, labels),
     )
 
 
@@ -233,7 +233,8 @@ def _mean(values: NDArray[Any]) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _truth(S: Candidates, kept: Candidates, best: NDArray[np.intp], labels: NDArray[np.intp]) -> Truth:
+def compare(S: Candidates, kept: Candidates, best: NDArray[np.intp], labels: NDArray[np.intp]) -> Truth:
+    """Compare candidates before and after cleaning, and the best one of each row, with true labels; -1 is unknown."""
     before, after, y = (torch.from_numpy(array.copy()) for array in (S.matrix, kept.matrix, labels))
     known = labels >= 0
     return {
