@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from candidly.cli.parsing import Named
 from candidly.cli.terminal import say
+from candidly.messages import busy
 
 Text = Annotated[str | None, Named("TEXT")]
 Column = Annotated[str | None, Named("COLUMN")]
@@ -164,6 +165,10 @@ class OutputOptions:
     def progress(self) -> bool:
         """Whether to show progress bars."""
         return sys.stderr.isatty() and not self.quiet
+
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        """Return a context that shows what is done in it, if that takes long."""
+        return busy(what, self.progress)
 
     def hide_warnings(self) -> AbstractContextManager[Any]:
         """Return a context that hides warnings if --quiet was given."""

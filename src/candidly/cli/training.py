@@ -64,16 +64,19 @@ def fit(
             if cleaned != "-":
                 check_apart("the table", cleaned, out)
             check_table(cleaned, [table], output, "--cleaned")
-        rows = read(table, candidates, reading)
+        with output.busy(f"reading {table}"):
+            rows = read(table, candidates, reading)
         if cleaned is not None:
             _check_result(rows, cleaned, rows.schema.separator)
         classifier = _train(rows, training, output)
-        facts = summarise(classifier, rows.title, rows.ids, rows.labels)
-        with files.writing(out):
-            classifier.save(out, {saved.FILE: saved.to_bytes(facts)}, lean=lean)
-        if cleaned is not None:
-            files.write(_result(rows, _cleaned(classifier), cleaned), cleaned, separator=rows.schema.separator)
-        write_page(facts, report)
+        with output.busy("estimating what cleaning costs"):
+            facts = summarise(classifier, rows.title, rows.ids, rows.labels)
+        with output.busy("writing the results"):
+            with files.writing(out):
+                classifier.save(out, {saved.FILE: saved.to_bytes(facts)}, lean=lean)
+            if cleaned is not None:
+                files.write(_result(rows, _cleaned(classifier), cleaned), cleaned, separator=rows.schema.separator)
+            write_page(facts, report)
     lines, found = describe_report(facts, {"model": out, "cleaned": cleaned, "report": report})
     size, sizes = describe_size(out, classifier, lean)
     lines.append(size)
@@ -112,7 +115,7 @@ def clean(options: CleaningOptions, *, out: str) -> None:
         rows, votes, known = _read(options)
         _check_result(rows, out, rows.schema.separator)
         places = {"cleaned": out, "report": options.report}
-        same = known is None or _is_trained_on(known, rows, options.model)
+        same = known is None or _is_trained_on(known, rows, options.model, options.output)
         if not same and options.report is not None:
             raise ValueError(f"--report describes training rows, and those of {rows.title} are new; remove --report")
         if known is not None:
@@ -120,13 +123,16 @@ def clean(options: CleaningOptions, *, out: str) -> None:
         if known is not None and not same:
             with naming(rows.title):
                 cleaned = known.clean_all(rows.features, rows.candidates)
-            files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
+            with output.busy("writing the results"):
+                files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
             lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
         else:
             classifier = _train(rows, options.training, output) if known is None else known
-            facts = summarise(classifier, rows.title, rows.ids, rows.labels)
-            files.write(_result(rows, _cleaned(classifier), out), out, separator=rows.schema.separator)
-            write_page(facts, options.report)
+            with output.busy("estimating what cleaning costs"):
+                facts = summarise(classifier, rows.title, rows.ids, rows.labels)
+            with output.busy("writing the results"):
+                files.write(_result(rows, _cleaned(classifier), out), out, separator=rows.schema.separator)
+                write_page(facts, options.report)
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
     before, agreement = describe_votes(votes)
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
@@ -159,7 +165,7 @@ def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
         rows, votes, known = _read(options)
         if len(rows.candidates) < MIN_ROWS:
             raise ValueError(f"{rows.title} has {len(rows.candidates)} rows; an audit needs at least {MIN_ROWS}")
-        if known is not None and not _is_trained_on(known, rows, options.model):
+        if known is not None and not _is_trained_on(known, rows, options.model, options.output):
             raise ValueError(
                 f"{options.model} was not trained on {rows.title}, or not on all of its rows in this order, and only "
                 "its held-out rows can be audited; remove --model to train, or clean these rows with `candidly clean`"
@@ -173,7 +179,8 @@ def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
         if known is not None:
             _set_level(known, options)
         classifier = _train(rows, options.training, options.output) if known is None else known
-        facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels)
+        with options.output.busy("estimating what cleaning costs"):
+            facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels)
         write_page(facts, options.report)
     lines, found = describe_reuse(*describe_audit(facts, options.report), options.model)
     before, agreement = describe_votes(votes)
@@ -211,14 +218,17 @@ def _read(options: CleaningOptions) -> "tuple[Labelled, Votes | None, PartialLab
     from candidly.cli.reading import read_source
 
     known = None if options.model is None else load(options.model, options.output)
-    return *read_source(options, known), known
+    with options.output.busy(f"reading {options.table or options.votes.annotations}"):
+        return *read_source(options, known), known
 
 
-def _is_trained_on(classifier: "PartialLabelClassifier", rows: "Labelled", model: Path | None) -> bool:
+def _is_trained_on(
+    classifier: "PartialLabelClassifier", rows: "Labelled", model: Path | None, output: OutputOptions
+) -> bool:
     """Return whether a model was trained on these rows; raise ValueError if it was, but does not know them any more."""
     from candidly.cli.reading import naming
 
-    with naming(rows.title):
+    with naming(rows.title), output.busy("comparing the rows with those of the model"):
         same = classifier.is_trained_on(rows.features, rows.candidates)
     if same and classifier.fit_record_ is None:
         raise ValueError(

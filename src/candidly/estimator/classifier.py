@@ -25,13 +25,14 @@ from candidly.cleaning.audit import ALPHAS, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
 from candidly.engine.device import find_device, usual_settings
+from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, saving, scoring, targets
-from candidly.estimator.folds import count_copies, make_plan
+from candidly.estimator.folds import Plan, count_copies, make_plan
 from candidly.estimator.record import Cleaned, FitRecord, Scored, as_array
 from candidly.estimator.saving import Cleaning, SavedClassifier
-from candidly.messages import option, warn
+from candidly.messages import busy, option, warn
 from candidly.methods import Method, find_method
 from candidly.tables import columns
 from candidly.tables.features import Features
@@ -247,29 +248,38 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             patience=int(self.n_iter_no_change) if self.early_stopping else None,
             progress=bool(self.verbose),
         )
+        p = crossfit.out_of_fold(model, encoded, torch.from_numpy(plan.row_fold), plan.folds, bool(self.verbose))
+        with busy("estimating which candidates are wrong", bool(self.verbose)):
+            self._set_results(encoded, S, plan, p, features, model, int(seeds[3].generate_state(1)[0]), started)
+        return self
+
+    def _set_results(
+        self,
+        X: NDArray[Any],
+        S: Candidates,
+        plan: Plan,
+        p: Tensor,
+        features: Features,
+        model: Model,
+        seed: int,
+        started: float,
+    ) -> None:
+        """Set everything that follows from the probabilities p (n, C) of the training rows."""
         held_out, fold = torch.from_numpy(plan.tested()), torch.from_numpy(plan.row_fold)
-        p = crossfit.out_of_fold(model, encoded, fold, plan.folds, bool(self.verbose))
         sets = torch.from_numpy(S.matrix.copy())[held_out]
         # The rule is fitted to the probabilities of all classes; later only those of candidates are needed.
         budget = Budget.of(conformal.log(p)[held_out], sets) if len(held_out) >= MIN_ROWS else None
-        calibration = Calibration.of(
-            encoded[held_out],
-            p[held_out],
-            sets,
-            fold[held_out],
-            plan.folds,
-            int(seeds[3].generate_state(1)[0]),
-            1.0 if budget is None else budget.cautious,
-        )
+        temperature = 1.0 if budget is None else budget.cautious
+        calibration = Calibration.of(X[held_out], p[held_out], sets, fold[held_out], plan.folds, seed, temperature)
         parameters = self.get_params(deep=False)
-        trained_on = saving.fingerprint(encoded, S)
+        trained_on = saving.fingerprint(X, S)
         self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on, None, None))
         top_p, top = p.max(1)
         more: dict[str, Any] = {"top": top, "top_p": top_p, "fold": fold, "held_out": held_out}
         more |= {"parameters": parameters, "seconds": time.monotonic() - started}
         self.budget_ = budget
         self.fit_record_: FitRecord | None = FitRecord.of(S, p, **more)
-        return self.reclean()
+        self.reclean()
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name. Settings of a method or cleaner are set with a new instance of it."""
