@@ -346,6 +346,9 @@ def _engine_fit(**given: Any) -> Any:
     )
 
 
+LIKE = (bad("a text", "tags"), bad("a dict", {"candidates": "tags"}), bad("an object", Anything()))
+TEXTS = (bad("a text", "size"), bad("a number", 3), bad("None", None), bad("an object", Anything()))
+
 _TARGETS: dict[str, Target] = {
     "PartialLabelClassifier": Target(
         made.fit,
@@ -1321,6 +1324,8 @@ _TARGETS: dict[str, Target] = {
                 bad("no candidates", tables.Schema(id="id")),
             ),
             "classes": CLASS_LISTS,
+            "like": LIKE,
+            "texts": TEXTS,
         },
         {
             "source": ("source", "path", "nowhere", "name must end", "xxxx"),
@@ -1358,6 +1363,8 @@ _TARGETS: dict[str, Target] = {
             "classes": CLASS_LISTS,
             "min_votes": integers(2, 1),
             "min_share": shares(0.25, zero=True, one=True),
+            "like": LIKE,
+            "texts": TEXTS,
         },
         {
             "source": ("source", "path", "nowhere", "name must end", "xxxx"),

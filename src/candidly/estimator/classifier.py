@@ -413,7 +413,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         >>> X = rng.normal(size=(300, 2))
         >>> y = np.stack([X[:, 0] < 0.2, X[:, 0] > -0.2], 1)
         >>> classifier = PartialLabelClassifier(alpha=0.1, random_state=0).fit(X, y)
-        >>> classifier.clean([[-0.19, 0.0], [0.19, 0.0]], [[0, 1], [0, 1]]).decode()
+        >>> classifier.clean([[-0.19, 0.0], [0.19, 0.0]], np.ones((2, 2), dtype=bool)).decode()
         [(0,), (1,)]
         """
         return self.clean_all(X, y).kept
