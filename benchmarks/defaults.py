@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -22,7 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -243,8 +243,13 @@ def main() -> None:
     else:
         RUNS.mkdir(parents=True, exist_ok=True)
         chosen = [cell for cell in cells() if re.search(args.match, f"{cell[0]}, {cell[1]}")]
-        work = joblib.Parallel(n_jobs=args.jobs)
-        work(joblib.delayed(run)(chosen, args.data, args.device, args.minutes) for _ in range(args.jobs))
+        spawn = multiprocessing.get_context("spawn")
+        arguments = (chosen, args.data, args.device, args.minutes)
+        workers = [spawn.Process(target=run, args=arguments) for _ in range(args.jobs)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
 
 
 if __name__ == "__main__":

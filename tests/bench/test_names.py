@@ -17,7 +17,11 @@ from candidly.engine.recipe import Recipe
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SUMMARIES = sorted((BENCHMARKS / "results").glob("*/*/summary.json"))
 OWN = dict(read_spec(BENCHMARKS / "cifar10_cleaning.toml").own)
-SPECS = {"uai2025": ("uai2025", "uai2025-images", "uai2025-cifar10"), "cifar10_cleaning": ("cifar10_cleaning",)}
+SPECS = {
+    "uai2025": ("uai2025", "uai2025-images", "uai2025-cifar10"),
+    "cifar10_cleaning": ("cifar10_cleaning",),
+    "grouped": ("grouped",),
+}
 
 
 def facts(path):

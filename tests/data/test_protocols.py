@@ -186,8 +186,8 @@ def test_the_publishers_split_is_every_seeds(name):
 def test_the_default_protocol_keeps_what_it_gets():
     dataset = toy()
     assert PROTOCOLS["default"].prepare(dataset) is dataset
-    assert PROTOCOLS["default"].standardise
-    assert not PROTOCOLS["uai2025"].standardise
+    assert PROTOCOLS["default"].inputs == "standardised"
+    assert PROTOCOLS["uai2025"].inputs == "prepared"
     train, test = PROTOCOLS["default"].rows(dataset, 3)
     assert sorted([*train, *test]) == list(range(300))
     assert len(train) == 240
@@ -225,7 +225,7 @@ def test_grouped_equals_its_literal_twin(seed):
 def test_grouped_prepares_as_the_default_does():
     dataset = replace(toy(), groups=np.arange(300) // 3)
     assert PROTOCOLS["grouped"].prepare(dataset) is dataset
-    assert PROTOCOLS["grouped"].standardise
+    assert PROTOCOLS["grouped"].inputs == "unit range"
     assert [name for name in PROTOCOLS if PROTOCOLS[name].grouped] == ["grouped"]
 
 

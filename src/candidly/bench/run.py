@@ -165,10 +165,12 @@ def execute(
         rows=train,
         seeds=seeds,
         classes=dataset.classes,
-        standardise=protocol.standardise and scale is None,
+        standardise=protocol.inputs == "standardised" and scale is None,
         shift=shift,
         scale=scale,
     )
+    if protocol.inputs == "unit range" and scale is None:
+        problem = problem.scaled_to_range()
     method, cleaner = spec.parts(run.method)
     start = time.perf_counter()
     net = find_net(dataset.X)

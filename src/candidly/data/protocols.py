@@ -8,8 +8,8 @@
   Candidate Cleaning*, UAI 2025, so that results can be compared with the published ones, seed by seed and row by row.
   Use it for that purpose only: the classes of real-world datasets are chosen with the true labels, and features are
   scaled with the test rows.
-- ``grouped``: as ``default``, but whole groups of rows are test rows, about 20 % of the rows: no row of a test group
-  trains. It needs a dataset with groups.
+- ``grouped``: all classes are kept, features are scaled to [0, 1] over the training rows of each run, and whole groups
+  of rows are test rows, about 20 % of the rows: no row of a test group trains. It needs a dataset with groups.
 
 All use the publisher's split if there is one. All keep images as bytes and flatten grey images. `scaling` returns how
 networks scale them: to numbers from 0 to 1 or, for colour images with a publisher's split, to channels with mean 0 and
@@ -18,6 +18,7 @@ standard deviation 1 over the training images.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,9 @@ class Protocol:
         Returns a loaded dataset ready for training.
     split
         Returns training and test rows of a prepared dataset for a seed, if the publisher fixed no split.
-    standardise
-        Whether features are standardised on the training rows of each run; images never are.
+    inputs
+        How networks see the features of tables: as `prepare` returns them, standardised, or scaled to [0, 1], the last
+        two over the training rows of each run.
     grouped
         Whether test rows share no group with training rows; the dataset must have groups.
 
@@ -57,7 +59,7 @@ class Protocol:
     name: str
     prepare: Callable[[Dataset], Dataset]
     split: Callable[[Dataset, int], tuple[Rows, Rows]]
-    standardise: bool
+    inputs: Literal["prepared", "standardised", "unit range"]
     grouped: bool = False
 
     def check(self, dataset: Dataset) -> None:
@@ -273,8 +275,8 @@ def _check(dataset: Dataset) -> None:
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol("default", default, default_split, standardise=True),
-        Protocol("uai2025", uai2025, uai2025_split, standardise=False),
-        Protocol("grouped", default, grouped_split, standardise=True, grouped=True),
+        Protocol("default", default, default_split, "standardised"),
+        Protocol("uai2025", uai2025, uai2025_split, "prepared"),
+        Protocol("grouped", default, grouped_split, "unit range", grouped=True),
     )
 }
