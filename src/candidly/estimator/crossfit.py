@@ -1,4 +1,4 @@
-"""Cross-fitting: train members × folds networks together, and predict with the networks of each fold."""
+"""Cross-fitting: train members × folds networks together, and predict with the networks or learners of each fold."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +19,7 @@ from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
 from candidly.estimator.folds import Plan
+from candidly.estimator.learners import Learners
 from candidly.methods import Method, find_method
 
 
@@ -100,7 +101,7 @@ def train(
     return model.without_rows()
 
 
-def probabilities(model: Model, X: NDArray[Any], folds: int, progress: bool) -> Iterator[tuple[slice, Tensor]]:
+def probabilities(model: Model | Learners, X: NDArray[Any], folds: int, progress: bool) -> Iterator[tuple[slice, Tensor]]:
     """Yield blocks of rows with their probabilities by the networks of each fold, (folds, b, C) in float64."""
     with tqdm(total=len(X), desc="predicting", unit="row", disable=not progress, delay=2, leave=False) as bar:
         for rows, p in model.predict_blocks(X):
@@ -108,17 +109,17 @@ def probabilities(model: Model, X: NDArray[Any], folds: int, progress: bool) -> 
             bar.update(rows.stop - rows.start)
 
 
-def out_of_fold(model: Model, X: NDArray[Any], plan: Plan, progress: bool) -> Tensor:
+def out_of_fold(model: Model | Learners, X: NDArray[Any], plan: Plan, progress: bool) -> Tensor:
     """Return the probabilities (n, C) of training rows; held-out rows are scored by networks not trained on them."""
     fold = torch.from_numpy(plan.row_fold).clamp_min(0)
-    p = torch.empty(len(X), model.problem.num_classes, dtype=torch.float32)
+    p = torch.empty(len(X), len(model.classes), dtype=torch.float32)
     for rows, some in probabilities(model, X, plan.folds, progress):
         p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
     return p
 
 
 def predict(
-    model: Model, calibration: Calibration, X: NDArray[Any], rules: Sequence[Rule], progress: bool
+    model: Model | Learners, calibration: Calibration, X: NDArray[Any], rules: Sequence[Rule], progress: bool
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     """Return the probabilities (n, C) of new rows by all networks, and their p-values (n, C) by each rule."""
     for rule in rules:

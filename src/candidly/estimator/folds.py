@@ -81,7 +81,7 @@ def make_plan(
     >>> plan.index.tolist(), plan.fold.tolist()
     ([0, 2, 2, 3, 4], [0, 0, 0, 1, 1])
     """
-    key, item = _content(X, np.packbits(S, axis=1)), _content(X)
+    key, item = content(X, np.packbits(S, axis=1)), content(X)
     index = np.repeat(np.arange(len(X)), copies)
     index = index[np.argsort(key[index], kind="stable")]
     items, group = np.unique(item[index], return_inverse=True)
@@ -116,7 +116,7 @@ def _deal(place: NDArray[np.intp], folds: int, rows: int) -> tuple[NDArray[np.in
     return place % min(folds, len(place)), min(folds, len(place))
 
 
-def _content(X: NDArray[Any], *more: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+def content(X: NDArray[Any], *more: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     """Return the bytes of each row, to sort rows by."""
     plain = X + 0.0 if X.dtype.kind == "f" else X  # makes -0.0 and 0.0 the same bytes
     whole = np.concatenate([np.ascontiguousarray(plain).reshape(len(X), -1).view(np.uint8), *more], 1)

@@ -62,7 +62,7 @@ class SavedClassifier:
 
     def write(self, folder: str | Path, more: Mapping[str, bytes]) -> None:
         """Write `model.json`, a file of tensors and further files, given by name."""
-        for name in self.model.problem.classes:
+        for name in self.model.classes:
             if not isinstance(name, _SIMPLE):
                 kind = type(name).__name__
                 raise ValueError(f"class {name!r} is a {kind}; only names that are text or numbers can be saved")
@@ -108,9 +108,9 @@ class SavedClassifier:
         others = {name: value for name, value in tensors.items() if name not in scores}
         model = Model.of_parts(others, facts, net=net, method=method)
         features, calibration = Features.from_json(own.get("features")), Calibration.of_tensors(scores)
-        if features.width != math.prod(model.problem.X.shape[1:]):
+        if features.width != math.prod(model.shape):
             raise ValueError(f"{folder}: the features do not fit the network; restore a copy or save the model again")
-        if model.problem.runs % len(calibration.counts):
+        if model.runs % len(calibration.counts):
             raise ValueError(f"{folder}: the scores do not fit the networks; restore a copy or save the model again")
         given = {name: value for name, value in (("net", net), ("method", method)) if value is not None}
         parameters = _parameters(own.get("parameters"), known) | given

@@ -69,7 +69,7 @@ def summarise(
         version=__version__,
         date=datetime.date.today().isoformat(),
         seconds=float(record.seconds),
-        device=classifier.model_.problem.X.device.type,
+        device=classifier.model_.device.type,
         words=_describe(classifier, record),
         settings=_settings(record) | _columns(classifier.schema_),
         features=classifier.features_.describe(),
