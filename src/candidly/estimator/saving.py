@@ -22,6 +22,8 @@ from candidly.conformal.calibration import Calibration
 from candidly.engine.description import describe
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
+from candidly.estimator import learner_files
+from candidly.estimator.learners import Learners
 from candidly.messages import warn
 from candidly.methods import METHODS, Method
 from candidly.store import states
@@ -41,8 +43,8 @@ class SavedClassifier:
     ----------
     parameters : dict
         Constructor arguments.
-    model : Model
-        The networks.
+    model : Model or Learners
+        The networks, or fitted scikit-learn classifiers.
     calibration : Calibration
         Scores of the held-out rows.
     features : Features
@@ -54,7 +56,7 @@ class SavedClassifier:
     """
 
     parameters: Mapping[str, Any]
-    model: Model
+    model: Model | Learners
     calibration: Calibration
     features: Features
     schema: Schema | None
@@ -66,7 +68,11 @@ class SavedClassifier:
             if not isinstance(name, _SIMPLE):
                 kind = type(name).__name__
                 raise ValueError(f"class {name!r} is a {kind}; only names that are text or numbers can be saved")
-        tensors, facts = self.model.parts()
+        if isinstance(self.model, Learners):
+            tensors, facts, files = learner_files.to_parts(self.model)
+            more = {**more, **files}
+        else:
+            tensors, facts = self.model.parts()
         facts["estimator"] = {
             "parameters": {name: _to_json(value) for name, value in self.parameters.items()},
             "features": self.features.to_json(),
@@ -106,13 +112,18 @@ class SavedClassifier:
             raise ValueError(f"{folder} holds no classifier; if it holds a Model, use candidly.Model.load")
         scores = {name: value for name, value in tensors.items() if name.startswith("calibration.")}
         others = {name: value for name, value in tensors.items() if name not in scores}
-        model = Model.of_parts(others, facts, net=net, method=method)
+        if "learners" in facts:
+            data = states.read_more(folder, learner_files.FILE)
+            model: Model | Learners = learner_files.of_parts(others, facts["learners"], data)
+        else:
+            model = Model.of_parts(others, facts, net=net, method=method)
         features, calibration = Features.from_json(own.get("features")), Calibration.of_tensors(scores)
         if features.width != math.prod(model.shape):
             raise ValueError(f"{folder}: the features do not fit the network; restore a copy or save the model again")
         if model.runs % len(calibration.counts):
             raise ValueError(f"{folder}: the scores do not fit the networks; restore a copy or save the model again")
         given = {name: value for name, value in (("net", net), ("method", method)) if value is not None}
+        given |= {"base": model.base} if isinstance(model, Learners) else {}
         parameters = _parameters(own.get("parameters"), known) | given
         if "schema" not in own:
             schema = _read_schema_0_1(Path(folder))
