@@ -103,6 +103,7 @@ class TrainingOptions:
 
     Args:
         method: Learning method; `candidly methods` lists them.
+        base: Train a scikit-learn classifier instead of networks; `candidly methods` lists them.
         cleaner: What removes candidates while training: conformal, clsp or none (others: see the documentation).
         members: Number of networks per fold, which are averaged (default: 1).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
@@ -114,6 +115,7 @@ class TrainingOptions:
     """
 
     method: str = "proden"
+    base: Text = None
     cleaner: str = "conformal"
     members: Number = None
     folds: Number = None

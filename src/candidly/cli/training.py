@@ -164,7 +164,7 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
     if training.folds is not None and training.folds > n:
         raise ValueError(f"folds is {training.folds} but there are {n} rows; use fewer folds, or add rows")
     given: dict[str, Any] = {"members": training.members, "folds": training.folds, "alpha": training.alpha}
-    given["max_epochs"] = training.epochs
+    given |= {"max_epochs": training.epochs, "base": training.base}
     classifier = PartialLabelClassifier(
         training.method,
         None if training.cleaner == "none" else training.cleaner,

@@ -29,7 +29,7 @@ from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, learners, saving, scoring, targets
 from candidly.estimator.folds import Plan, count_copies, make_plan
-from candidly.estimator.learners import Learners
+from candidly.estimator.learners import Learners, find_base
 from candidly.estimator.record import FitRecord
 from candidly.estimator.saving import SavedClassifier
 from candidly.messages import option, warn
@@ -65,12 +65,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         or None.
     net : {"mlp", "linear", "resnet9"} or callable
         The network, or a function that returns a new torch module.
-    base : estimator, optional
-        A scikit-learn classifier with `predict_proba` to train instead of networks, such as
-        ``HistGradientBoostingClassifier()`` or a pipeline (`candidly.estimator.learners`). It is copied, with every
-        `random_state` set from that of this classifier. Nested parameters work: ``base__max_depth``. Everything else
-        is the same, but parameters that apply to networks only must have their defaults: `method`, `cleaner` (which may
-        also be None), `net`, `max_epochs`, `lr`, `weight_decay`, `batch_size`, `early_stopping` and `n_iter_no_change`.
+    base : str, estimator or None
+        What to train instead of networks: a scikit-learn classifier with `predict_proba`, such as
+        ``HistGradientBoostingClassifier()`` or a pipeline, or a name: "extra-trees", "hist-gradient-boosting",
+        "logistic-regression". Label weights are estimated out of fold, and the classifier is fitted to them
+        (`candidly.estimator.learners`); one that takes no `sample_weight` is fitted to one label per row. It is copied,
+        with every `random_state` set from that of this classifier. Its parameters can be set as ``base__max_depth``.
+        Parameters that apply to networks must have their defaults: `method`, `cleaner` (or None), `net`, `max_epochs`,
+        `lr`, `weight_decay`, `batch_size`, `early_stopping` and `n_iter_no_change`.
     rounds : int
         With `base`, how often label weights are estimated again.
     members : int
@@ -273,10 +275,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Train networks, or copies of `base`."""
         members, progress = int(self.members), bool(self.verbose)
         if self.base is not None:
-            rounds = int(self.rounds)
-            return learners.train(
-                X, S, plan, weights, seed, self.base, rounds=rounds, members=members, progress=progress
-            )
+            base, rounds = find_base(self.base), int(self.rounds)
+            return learners.train(X, S, plan, weights, seed, base, rounds=rounds, members=members, progress=progress)
         return crossfit.train(
             X,
             S,
@@ -305,7 +305,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                     f"{kind}({setting}=...)"
                 )
             if nested and part == "base" and not hasattr(params.get(part, self.base), "set_params"):
-                raise ValueError(f"{name} is a setting of base, which is None; set base= to a classifier first")
+                found = arguments.shown(params.get(part, self.base))
+                raise ValueError(f"{name} is a setting of base, which is {found}; set base= to a classifier first")
         return super().set_params(**params)
 
     def _validate_parameters(self) -> None:
@@ -326,7 +327,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError("early_stopping needs held-out rows, and there are none; set validation_fraction=0.1")
         arguments.flag("force_cleaning", self.force_cleaning)
         if self.base is not None:
-            learners.check_base(self.base)
+            find_base(self.base)
             self._refuse_settings_of_networks()
         if self.separator is not None:
             arguments.text("separator", self.separator, "None or a text, such as '|'")

@@ -101,7 +101,9 @@ def train(
     return model.without_rows()
 
 
-def probabilities(model: Model | Learners, X: NDArray[Any], folds: int, progress: bool) -> Iterator[tuple[slice, Tensor]]:
+def probabilities(
+    model: Model | Learners, X: NDArray[Any], folds: int, progress: bool
+) -> Iterator[tuple[slice, Tensor]]:
     """Yield blocks of rows with their probabilities by the networks of each fold, (folds, b, C) in float64."""
     with tqdm(total=len(X), desc="predicting", unit="row", disable=not progress, delay=2, leave=False) as bar:
         for rows, p in model.predict_blocks(X):

@@ -44,8 +44,20 @@ _SCALERS = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
 _FORESTS = (ExtraTreesClassifier, RandomForestClassifier)
 _TREES = (ExtraTreeClassifier, DecisionTreeClassifier)
 _LEAF = -1
-# What skops does not create unless it is listed.
-_TRUSTED = ["sklearn.tree._tree.Tree", "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"]
+_LOSSES = ("CyHalfBinomialLoss", "CyHalfMultinomialLoss")
+# What skops does not create unless it is listed; all but the first two are known to newer versions of it.
+_BOOSTING = "sklearn.ensemble._hist_gradient_boosting"
+_TRUSTED = [
+    *("sklearn.tree._tree.Tree", f"{_BOOSTING}.predictor.TreePredictor", f"{_BOOSTING}.binning._BinMapper"),
+    *(f"sklearn._loss.link.{name}" for name in ("Interval", "LogitLink", "MultinomialLogit")),
+    *(f"sklearn._loss.loss.{name}" for name in ("HalfBinomialLoss", "HalfMultinomialLoss")),
+    *(f"{place}.{name}" for place in ("_loss", "sklearn._loss._loss") for name in _LOSSES),
+]
+# What skops and scikit-learn raise for damaged files, besides ValueError.
+_ERRORS = (
+    *(zipfile.BadZipFile, ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError),
+    *(RuntimeError, TypeError),
+)
 _AGAIN = "restore a copy or save the model again"
 _FACTS = record(
     {
@@ -69,10 +81,7 @@ def to_parts(learners: Learners) -> tuple[dict[str, Tensor], dict[str, Any], dic
         If skops is not installed.
     """
     _check_type(learners.base)
-    if importlib.util.find_spec("skops") is None:
-        raise ModuleNotFoundError(
-            "saving a model with a base needs skops, which is not installed; run `pip install 'candidly[skops]'`"
-        )
+    _require_skops()
     import skops.io
 
     content = {"base": learners.base, "estimators": list(learners.estimators)}
@@ -98,6 +107,7 @@ def of_parts(tensors: Mapping[str, Tensor], facts: Any, data: bytes) -> Learners
     ValueError
         If they are not the parts of learners, or need types that are not allowed.
     """
+    _require_skops()
     try:
         _FACTS(facts, "the facts about learners")
         require(hashlib.sha256(data).hexdigest() == facts["sha256"], "the checksum", facts["sha256"])
@@ -111,42 +121,39 @@ def of_parts(tensors: Mapping[str, Tensor], facts: Any, data: bytes) -> Learners
         for name, values in history.items():
             good = values.dtype == np.float64 and values.ndim == 2 and values.shape[1] == len(estimators)
             require(good, f"the history of {name}", values.shape)
-    except ValueError as error:
-        raise ValueError(f"the learners cannot be read ({error}); {_AGAIN}") from None
+    except (ValueError, *_ERRORS) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"the learners cannot be read ({reason}); {_AGAIN}") from None
     return Learners(base, tuple(estimators), tuple(facts["rows"]), classes, shape, history)
 
 
-def _load(data: bytes, version: str) -> tuple[Any, list[Any]]:
-    """Return the base and the fitted classifiers in a file of skops."""
+def _require_skops() -> None:
     if importlib.util.find_spec("skops") is None:
         raise ModuleNotFoundError(
-            "this model was trained with a base, and loading it needs skops, which is not installed; run "
+            "models with a scikit-learn base are saved and loaded with skops, which is not installed; run "
             "`pip install 'candidly[skops]'`"
         )
+
+
+def _load(data: bytes, version: str) -> tuple[Any, list[Any]]:
+    """Return the base and the fitted classifiers in a file of skops, without checking the latter."""
     import skops.io
 
     if version != sklearn.__version__:
         warn(
-            f"this model was saved with scikit-learn {version} and is loaded with {sklearn.__version__}; predictions may "
-            f"differ. Install scikit-learn {version}, or train the model again"
+            f"this model was saved with scikit-learn {version} and is loaded with {sklearn.__version__}; predictions "
+            f"may differ. Install scikit-learn {version}, or train the model again"
         )
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            check_bytes(FILE, sum(entry.file_size for entry in archive.infolist()), len(data))
-        unknown = sorted(set(skops.io.get_untrusted_types(data=data)) - set(_TRUSTED))
-        require(not unknown, "a type in it", unknown[:1])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InconsistentVersionWarning)  # the warning above says so
-            found = skops.io.loads(data, trusted=_TRUSTED)
-        require(isinstance(found, dict) and found.keys() == {"base", "estimators"}, "its content", type(found))
-        _check_type(found["base"])
-        require(isinstance(found["estimators"], list), "the list of learners", type(found["estimators"]))
-    except (
-        *(zipfile.BadZipFile, NotImplementedError, EOFError, MemoryError, RecursionError, ImportError),
-        *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError),
-    ) as error:  # skops and scikit-learn raise any of these for a damaged file
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{FILE} is not a file of scikit-learn {version}: {reason}") from None
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        check_bytes(FILE, sum(entry.file_size for entry in archive.infolist()), len(data))
+    unknown = sorted(set(skops.io.get_untrusted_types(data=data)) - set(_TRUSTED))
+    require(not unknown, "a type in it", unknown[:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InconsistentVersionWarning)  # the warning above says so
+        found = skops.io.loads(data, trusted=_TRUSTED)
+    require(isinstance(found, dict) and found.keys() == {"base", "estimators"}, "its content", type(found))
+    _check_type(found["base"])
+    require(isinstance(found["estimators"], list), "the list of learners", type(found["estimators"]))
     return found["base"], found["estimators"]
 
 
@@ -158,8 +165,8 @@ def _check_type(estimator: Any) -> None:
         wrong = type(steps[allowed[1:].index(False)] if allowed and allowed[0] else steps[-1]).__name__
         names = ", ".join(kind.__name__ for kind in SAVED)
         raise ValueError(
-            f"a model with a base of type {wrong} cannot be saved; use one of {names}, or a pipeline of scalers and one "
-            "of these"
+            f"a model with a base of type {wrong} cannot be saved; use one of {names}, or a pipeline of scalers and "
+            "one of these"
         )
 
 
@@ -174,9 +181,9 @@ def _check_fitted(estimator: Any, width: int, num_classes: int) -> None:
     name = type(estimator).__name__
     if type(estimator) is not DummyClassifier:
         require(getattr(estimator, "n_features_in_", None) == width, "the number of features", name)
-    labels = getattr(estimator, "classes_", None)
+    labels: Any = getattr(estimator, "classes_", None)
     good = isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind == "i" and labels.size > 0
-    require(good and 0 <= labels.min() and labels.max() < num_classes, f"the classes of {name}", labels)
+    require(good and set(labels.tolist()) <= set(range(num_classes)), f"the classes of {name}", labels)
     require(len(np.unique(labels)) == len(labels), f"the classes of {name}", labels)
     if type(estimator) in _FORESTS:
         trees = estimator.estimators_
@@ -207,9 +214,7 @@ def _check_nodes(nodes: NDArray[Any], width: int) -> None:
     require(bool(good), "the nodes of a tree", type(nodes))
     require(not nodes["is_categorical"].any(), "the categories of a tree", True)  # encoded columns are numbers
     inner = nodes["is_leaf"] == 0
-    _check_children(
-        inner, nodes["left"].astype(np.int64), nodes["right"].astype(np.int64), nodes["feature_idx"], width
-    )
+    _check_children(inner, nodes["left"].astype(np.int64), nodes["right"].astype(np.int64), nodes["feature_idx"], width)
 
 
 def _check_children(

@@ -6,15 +6,21 @@ For the learner of fold k, with T the training rows of that fold:
 
 1. Divide T into `PARTS` parts at random; rows that must be held out together are in the same part.
 2. Fit the base to each part's complement, and predict the part: p (|T|, C).
-3. Set q to norm_S(p), equation (1) below, and repeat from 1.
+3. Set q to norm_S(p / π^τ), where π are the mean weights of the classes and τ is `PRIOR_POWER`, and repeat from 1.
 4. After the last round, fit the base to T with the weights q: the learner.
+
+A frequent class is a likely label, and often also a frequent wrong candidate. With τ = 0, classifiers that average over
+similar rows, as trees do, give it too much weight: with candidates such as "all that is in the picture", the candidate
+set already says how likely a frequent class is, and p counts it twice. Each round would add to it. With τ = 1, all
+candidates of a row count as equally likely before its features are seen, which is wrong if wrong candidates are equally
+frequent. See docs/evidence/bases.md.
 
 The folds are nested: the rows of fold k are in no part, so neither their features nor their candidates influence the
 learner that scores them. One division for all folds would need as many fits of the same size and leak: the weights of
 the training rows would come from classifiers that were fitted to the candidates of the held-out rows.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +30,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
@@ -38,9 +46,11 @@ from candidly.estimator.folds import Plan, content
 PARTS = 2
 """Number of parts that the training rows of a learner are divided into, in every round."""
 
+PRIOR_POWER = 0.5
+"""Power of the class frequencies that label weights are divided by."""
+
 _NEGLIGIBLE = 1e-3  # weights below this fraction of the row's largest are left out
 _ROWS = 4096  # rows to predict at a time
-_ADVICE = "such as HistGradientBoostingClassifier()"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +70,9 @@ class Learners:
     shape : tuple of int
         Shape of a row of encoded features.
     history : dict of arrays (rounds, R)
-        Read-only. "loss": the mean of -log Σ_{j∈S} p_j, where p are the probabilities of each row by a classifier that
-        was not fitted to it. "share_changed": the fraction of rows whose most probable candidate changed.
+        Read-only. "loss": the mean of -log Σ_{j∈S} p_j over the training rows, where p are the probabilities by a
+        classifier that was not fitted to the row. "covering_rate": the fraction of rows where the most probable class
+        is a candidate.
     """
 
     base: Any
@@ -99,17 +110,42 @@ class Learners:
             yield block, torch.from_numpy(np.stack(p))
 
 
-def check_base(base: Any) -> None:
-    """Raise ValueError unless `base` is a scikit-learn classifier with probabilities."""
+BASES: dict[str, Callable[[], Any]] = {
+    "extra-trees": ExtraTreesClassifier,
+    "hist-gradient-boosting": lambda: HistGradientBoostingClassifier(max_iter=30, early_stopping=False),
+    "logistic-regression": lambda: LogisticRegression(C=0.1, max_iter=1000),
+}
+"""Names of classifiers, and functions that return them with settings that suit label weights."""
+
+
+def find_base(base: Any) -> Any:
+    """Return a classifier by its name in `BASES`; an instance is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        If it is not a scikit-learn classifier that predicts probabilities.
+
+    Examples
+    --------
+    >>> find_base("logistic-regression")
+    LogisticRegression(C=0.1, max_iter=1000)
+    """
+    if isinstance(base, str):
+        if base not in BASES:
+            raise ValueError(f"unknown base {base!r}; use one of {', '.join(BASES)}, or an instance")
+        return BASES[base]()
     if isinstance(base, type):
         raise ValueError(f"base is the class {base.__name__}; pass an instance, such as {base.__name__}()")
     if not all(hasattr(base, name) for name in ("fit", "get_params", "set_params")):
-        raise ValueError(f"base is {arguments.shown(base)}; it must be a scikit-learn classifier, {_ADVICE}, or None")
+        wanted = f"a scikit-learn classifier, None, or one of {', '.join(BASES)}"
+        raise ValueError(f"base is {arguments.shown(base)}; it must be {wanted}")
     if not hasattr(base, "predict_proba"):
         raise ValueError(
             f"base is {arguments.shown(base)}, which has no predict_proba; pass a classifier that predicts "
-            f"probabilities, {_ADVICE}, or wrap it in CalibratedClassifierCV"
+            "probabilities, such as HistGradientBoostingClassifier(), or wrap it in CalibratedClassifierCV"
         )
+    return base
 
 
 def train(
@@ -169,7 +205,7 @@ def reweigh(
     fitting: "_Fitting",
 ) -> tuple[NDArray[np.float64], dict[str, list[float]]]:
     """Return the label weights of rows after several rounds, and the history of each round."""
-    history: dict[str, list[float]] = {"loss": [], "share_changed": []}
+    history: dict[str, list[float]] = {"loss": [], "covering_rate": []}
     units, unit = np.unique(unit, return_inverse=True)
     for _ in range(rounds):
         part = fitting.rng.permutation(len(units))[unit] % PARTS
@@ -179,11 +215,11 @@ def reweigh(
             if out.any() and rest.any():
                 estimator = fitting.fit(X[rest], q[rest])
                 p[out] = probabilities(estimator, X[out], S.shape[1], int(rest.sum()))
-        inside = np.where(S, p, 0)
-        mass = inside.sum(1, keepdims=True)
-        before, q = q, inside / mass
-        history["loss"].append(float(-np.log(np.minimum(mass, 1)).mean()))
-        history["share_changed"].append(float((before.argmax(1) != q.argmax(1)).mean()))
+        frequency = np.maximum(q.sum(0), 0.5) / len(q)
+        q = np.where(S, p / frequency**PRIOR_POWER, 0)
+        q /= q.sum(1, keepdims=True)
+        history["loss"].append(float(-np.log(np.where(S, p, 0).sum(1).clip(max=1)).mean()))
+        history["covering_rate"].append(float(S[np.arange(len(S)), p.argmax(1)].mean()))
     return q, history
 
 

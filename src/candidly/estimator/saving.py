@@ -123,8 +123,9 @@ class SavedClassifier:
         if model.runs % len(calibration.counts):
             raise ValueError(f"{folder}: the scores do not fit the networks; restore a copy or save the model again")
         given = {name: value for name, value in (("net", net), ("method", method)) if value is not None}
-        given |= {"base": model.base} if isinstance(model, Learners) else {}
         parameters = _parameters(own.get("parameters"), known) | given
+        if isinstance(model, Learners) and parameters.get("base") is None:
+            parameters["base"] = model.base
         if "schema" not in own:
             schema = _read_schema_0_1(Path(folder))
         else:
