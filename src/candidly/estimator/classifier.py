@@ -168,7 +168,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         *,
         net: str | Factory = "mlp",
         base: Any = None,
-        rounds: int = 6,
+        rounds: int = 10,
         members: int = 1,
         folds: int = 5,
         alpha: float = 0.05,
