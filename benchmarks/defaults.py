@@ -1,10 +1,12 @@
-"""The default settings of the classifier: accuracy and time of methods, cleaning, recipes and ensembles.
+"""The default settings of the classifier: accuracy and time of methods, cleaning, steps, ensembles and networks.
 
-    python -m benchmarks.defaults --data DIR --out benchmarks/results/defaults.json
-    python -m benchmarks.defaults --page                    # the tables of docs/evidence/defaults.md from that file
+    python -m benchmarks.defaults measure --data DIR --jobs 3      # fills runs/defaults, a file per cell
+    python -m benchmarks.defaults collect                          # benchmarks/results/defaults.json from it
+    python -m benchmarks.defaults page                             # the tables of docs/evidence/defaults.md
 
-Every cell trains five networks for each of five splits as one stacked fit, and is written to the file when it is done;
-cells in the file are skipped. After `--minutes`, no further cell is started.
+A cell is a setting on a dataset: five folds × members networks for each of ten splits, as one stacked fit. Settings are
+chosen by splits 5 to 9 and reported on splits 0 to 4. Cells that have a file are skipped, and several processes, also
+on several machines with one folder, share the work.
 """
 
 import argparse
@@ -12,7 +14,10 @@ import dataclasses
 import functools
 import itertools
 import json
+import multiprocessing
+import os
 import platform
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,222 +29,227 @@ from numpy.typing import NDArray
 
 from candidly import __version__, store
 from candidly.bench import datasets as sets
-from candidly.cleaning import Conformal
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows
 from candidly.engine.device import find_device
+from candidly.engine.nets import mlp
 from candidly.engine.problem import Problem
-from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
-from candidly.methods import METHODS
+from candidly.estimator import crossfit
 
-PROTOCOL = PROTOCOLS["uai2025"]
-DIGITS = ("digits+instance-dependent-0.4", "digits+uniform-0.3")
-CLEANERS = {"none": None, "conformal": Conformal()}
-MIDDLE, SHORT = (50, 16), (25, 16)  # epochs and batch size
-MIDDLE_LARGE, SHORT_LARGE = (50, 64), (25, 64)
-INPUTS = {"z": (0.0, 1.0), "unit": (4.0, 0.125)}  # networks see (z + shift) · scale of a standardised z
-SEEDS, MEMBERS = 5, 5
-NEXT_MEMBER = 1000  # member k of seed s trains with the seed s + 1000 k
-PAGE = Path("docs/evidence/defaults.md")
+SPLITS, CHOICE, REPORT = range(10), slice(5, 10), slice(0, 5)
+FOLDS = 5
+NEXT_MEMBER = 1000  # member k of a network with seed s has the seed s + 1000 k
+SUBSET = 5000  # rows of an image dataset
+RESULTS, RUNS, PAGE = Path("benchmarks/results/defaults.json"), Path("runs/defaults"), Path("docs/evidence/defaults.md")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One stacked fit: five networks per seed, on the same rows or, with `folds`, each without a fifth of them."""
-
-    dataset: str
-    method: str
-    cleaner: str
-    epochs: int
-    batch: int
-    inputs: str = "unit"
-    folds: bool = False
-
-    @property
-    def key(self) -> str:
-        """The name of the cell in the file."""
-        recipe = f"{self.epochs} epochs, batch {self.batch}"
-        kind = "folds" if self.folds else "members"
-        return " | ".join([self.dataset, self.method, self.cleaner, recipe, self.inputs, kind])
-
-
-def cells() -> Iterator[Cell]:
-    """Return all cells, the most important ones first."""
-    both, unit = (False, True), ("unit",)
-    parts = [
-        (("lost",), ("proden",), (MIDDLE,), INPUTS, (False,)),
-        (("lost",), ("proden",), (MIDDLE,), unit, (True,)),
-        (("lost",), ("proden",), (SHORT, MIDDLE_LARGE, SHORT_LARGE), unit, (False,)),
-        (("bird-song",), ("proden",), (SHORT_LARGE,), INPUTS, (False,)),
-        (("bird-song",), ("proden",), (SHORT_LARGE,), unit, (True,)),
-        (("bird-song",), ("proden",), (SHORT,), unit, both),
-        (("bird-song",), ("proden",), (MIDDLE_LARGE,), unit, (True, False)),
-        (DIGITS, ("proden",), (MIDDLE,), unit, both),
-        (("lost",), ("cc", "pop"), (MIDDLE,), unit, (False,)),
-        (("bird-song",), ("cc", "pop"), (SHORT_LARGE,), unit, (False,)),
-        (DIGITS, ("proden",), (MIDDLE,), ("z",), (False,)),
-        (("lost",), ("crosel",), (MIDDLE,), unit, (False,)),
-    ]
-    for datasets, methods, recipes, inputs, folds in parts:
-        for one in itertools.product(datasets, methods, recipes, inputs, folds, CLEANERS):
-            dataset, method, recipe, seen, fold, cleaner = one
-            yield Cell(dataset, method, cleaner, *recipe, seen, fold)
+PLACES = (
+    "mnist-5000",
+    "fmnist-5000",
+    "bird-song",
+    "bird-song grouped",
+    "msrc-v2",
+    "msrc-v2 grouped",
+    "lost",
+    "lost grouped",
+    "digits",
+)
+"""Datasets by name; after some, a protocol instead of uai2025."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Settings that all cells share."""
+    """How to train: a text such as ``conformal+crosel 3200 steps x4 lr 0.003 width 512``."""
 
-    data: str | None
-    device: str
-    seeds: int = SEEDS
-    shorter: int = 1  # divides epochs
-    kept: Path = Path("runs/defaults")  # generated candidate sets
+    name: str
+    steps: int = 3200
+    members: int = 1
+    lr: float = 0.01
+    width: int = 300
 
-
-def prepare(dataset: Dataset, splits: list[tuple[Rows, Rows]], inputs: str, folds: bool) -> Problem:
-    """Standardise over all training rows of a split, also for networks that do not see one fold."""
-    runs = [(seed, member) for seed in range(len(splits)) for member in range(MEMBERS)]
-    problem = Problem.of(
-        dataset.X,
-        dataset.S,
-        rows=[splits[seed][0] for seed, _ in runs],
-        seeds=[seed + NEXT_MEMBER * member for seed, member in runs],
-        standardise=True,
-    )
-    assert problem.shift is not None
-    assert problem.scale is not None
-    shift, scale = INPUTS[inputs]
-    problem = dataclasses.replace(problem, shift=problem.shift - shift / problem.scale, scale=problem.scale * scale)
-    if not folds:
-        return problem
-    shuffled = [np.random.default_rng(seed).permutation(train) for seed, (train, _) in enumerate(splits)]
-    left = [np.delete(shuffled[seed], np.s_[member::MEMBERS]) for seed, member in runs]
-    return dataclasses.replace(problem, rows=tuple(torch.from_numpy(np.sort(rows)) for rows in left))
+    def __str__(self) -> str:
+        parts = [f"{self.name} {self.steps} steps"]
+        for field, text in (("members", "x{}"), ("lr", "lr {}"), ("width", "width {}")):
+            value = getattr(self, field)
+            if value != type(self).__dataclass_fields__[field].default:
+                parts.append(text.format(value))
+        return " ".join(parts)
 
 
-def accuracies(p: NDArray[Any], splits: list[tuple[Rows, Rows]], y: NDArray[Any]) -> dict[str, list[float]]:
-    """Return the test accuracy of each seed: of one network, and of five with averaged probabilities."""
-    found: dict[str, list[float]] = {"one": [], "five": []}
-    for own, (_, test) in zip(p.reshape(len(splits), MEMBERS, *p.shape[1:]), splits, strict=True):
-        for name, size in (("one", 1), ("five", MEMBERS)):
-            groups = own[:, test].reshape(-1, size, len(test), p.shape[-1]).mean(1)
-            found[name].append(float((groups.argmax(-1) == y[test]).mean()))
-    return found
+METHODS = ("crosel", "proden", "cc", "pop")
+NAMES = tuple(f"{cleaner}{method}" for method in METHODS for cleaner in ("conformal+", ""))
+SETTINGS = (
+    *(Setting(name) for name in NAMES),
+    *(Setting(name, steps) for steps in (1600, 6400) for name in NAMES[:4]),
+)
+
+
+def cells(settings: tuple[Setting, ...] = SETTINGS) -> Iterator[tuple[str, Setting]]:
+    """Return all cells, the most important settings first."""
+    return itertools.chain.from_iterable(((place, setting) for place in PLACES) for setting in settings)
 
 
 @functools.cache
-def load(name: str, setting: Setting) -> Dataset:
-    """Load a dataset with its candidate sets, once."""
-    return PROTOCOL.prepare(sets.load(name, setting.kept, setting.data, device=setting.device))
+def load(place: str, data: str | None, device: str) -> tuple[Dataset, tuple[tuple[Rows, Rows], ...]]:
+    """Return a dataset and its splits."""
+    name, _, protocol_name = place.partition(" ")
+    name, subset, _ = name.partition(f"-{SUBSET}")
+    protocol = PROTOCOLS[protocol_name or "uai2025"]
+    dataset = protocol.prepare(sets.load(name, RUNS / "sets", data, device=device))
+    splits = [protocol.rows(dataset, seed) for seed in SPLITS]
+    if subset:
+        streams = [np.random.default_rng(seed) for seed in SPLITS]
+        splits = [(rng.choice(train, SUBSET, False), test) for rng, (train, test) in zip(streams, splits, strict=True)]
+    return dataset, tuple(splits)
 
 
-def measure(cell: Cell, setting: Setting) -> dict[str, Any]:
-    """Train and score one cell."""
-    dataset = load(cell.dataset, setting)
-    assert dataset.y is not None
-    splits = [PROTOCOL.rows(dataset, seed) for seed in range(setting.seeds)]
-    problem = prepare(dataset, splits, cell.inputs, cell.folds)
-    recipe = Recipe("custom", max(1, cell.epochs // setting.shorter), cell.batch)
-    start = time.perf_counter()
-    model = fit(problem, METHODS[cell.method](), CLEANERS[cell.cleaner], recipe, device=setting.device, progress=False)
-    seconds = time.perf_counter() - start  # reading the history waited for the device
-    found = accuracies(model.predict(dataset.X).numpy(), splits, dataset.y)
-    if cell.folds:
-        del found["one"]  # a single network without one fold is not an option of the classifier
-    return dataclasses.asdict(cell) | {"accuracy": found, "seconds": seconds, "networks": problem.runs}
-
-
-def run(setting: Setting, out: Path, minutes: float, chosen: list[Cell]) -> None:
-    """Measure the cells that are not in the file yet."""
-    content = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"cells": {}}
-    facts = {"seeds": setting.seeds, "shorter": setting.shorter, "members": MEMBERS}
-    if content.get("setting", facts) != facts:
-        raise SystemExit(f"{out} holds results of other settings ({content['setting']}); choose another --out")
-    content = {"machine": machine(setting), "setting": facts, "cells": content["cells"]}
-    left = [cell for cell in chosen if cell.key not in content["cells"]]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
-    if left:
-        measure(dataclasses.replace(left[0], epochs=1), setting)  # do not count what happens only once per process
-    for number, cell in enumerate(left):
-        if time.monotonic() - begun > 60 * minutes:
-            print(f"{minutes:g} minutes are over; {len(left) - number} of {len(chosen)} cells are left", flush=True)
-            return
-        content["cells"][cell.key] = found = measure(cell, setting)
-        store.replace(out, (json.dumps(content, indent=1) + "\n").encode())
-        scores = ", ".join(f"{name} {100 * np.mean(values):.2f}" for name, values in found["accuracy"].items())
-        print(f"{number + 1}/{len(left)} {cell.key}: {scores}; {found['seconds']:.1f} s", flush=True)
-
-
-def machine(setting: Setting) -> dict[str, Any]:
-    place = find_device(setting.device)
-    device = (
-        torch.cuda.get_device_name(place) if place.type == "cuda" else f"a CPU, {torch.get_num_threads()} thread(s)"
+def prepare(dataset: Dataset, splits: tuple[tuple[Rows, Rows], ...], members: int) -> Problem:
+    """Stack members × splits × folds as the classifier trains them; features are scaled over all training rows."""
+    runs = list(itertools.product(range(members), range(len(splits)), range(FOLDS)))
+    images = dataset.X.dtype == np.uint8
+    problem = Problem.of(
+        dataset.X,
+        dataset.S,
+        rows=[splits[split][0] for _, split, _ in runs],
+        seeds=[split + 100 * fold + NEXT_MEMBER * member for member, split, fold in runs],
+        standardise=not images,
+        shift=0.0 if images else None,
+        scale=1 / 255 if images else None,
     )
-    return {"device": device, "python": platform.python_version(), "torch": torch.__version__, "candidly": __version__}
+    if not images:
+        assert problem.shift is not None
+        assert problem.scale is not None
+        problem = dataclasses.replace(problem, shift=problem.shift - 4 / problem.scale, scale=problem.scale / 8)
+    shuffled = [np.random.default_rng(seed).permutation(train) for seed, (train, _) in enumerate(splits)]
+    left = [np.delete(shuffled[split], np.s_[fold::FOLDS]) for _, split, fold in runs]
+    return dataclasses.replace(problem, rows=tuple(torch.from_numpy(np.sort(rows)) for rows in left))
 
 
-def tables(content: dict[str, Any]) -> str:
-    """Return a Markdown table for each dataset."""
-    found: dict[str, dict[tuple[str, str, str, int, int], dict[str, str]]] = {}
-    for cell in content["cells"].values():
-        row = (cell["method"], cell["inputs"], cell["cleaner"], -cell["epochs"], cell["batch"])
-        columns = found.setdefault(cell["dataset"], {}).setdefault(row, {})
-        for name, values in cell["accuracy"].items():
-            spread = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-            columns[f"{name}, folds" if cell["folds"] else name] = f"{100 * np.mean(values):.2f}{spread}"
-        if not cell["folds"]:
-            columns["seconds"] = f"{cell['seconds'] / cell['networks']:.2g}"
-    heads = {"one": "1 network", "five": "mean of 5", "five, folds": "5 folds", "seconds": "s per network"}
-    lines = [f"Measured on {content['machine']['device']}, torch {content['machine']['torch']}.", ""]
-    for dataset, rows in found.items():
-        lines += [
-            f"### {dataset}",
-            "",
-            f"| method | inputs | cleaner | epochs | batch | {' | '.join(heads.values())} |",
-        ]
-        lines.append("|---" * (5 + len(heads)) + "|")
-        for (method, inputs, cleaner, epochs, batch), columns in sorted(rows.items(), key=_order):
-            values = " | ".join(columns.get(name, "") for name in heads)
-            lines.append(f"| {method} | {inputs} | {cleaner} | {-epochs} | {batch} | {values} |")
+def measure(place: str, setting: Setting, data: str | None, device: str) -> dict[str, Any]:
+    """Train and score one cell."""
+    dataset, splits = load(place, data, device)
+    assert dataset.y is not None
+    problem = prepare(dataset, splits, setting.members)
+    rows = len(splits[0][0])
+    recipe = crossfit.make_recipe(rows, None, None, setting.lr, 1e-4, steps=setting.steps)
+    cleaner_name, _, method_name = setting.name.rpartition("+")
+    method, cleaner = crossfit.find_parts(method_name, cleaner_name or None, recipe.epochs)
+    mlp.HIDDEN = setting.width
+    start = time.perf_counter()
+    model = fit(problem, method, cleaner, recipe, device=device, progress=False)
+    seconds = time.perf_counter() - start  # reading the history waited for the device
+    accuracy: dict[str, list[float]] = {}
+    tests = [test for _, test in splits]
+    used = np.unique(np.concatenate(tests))
+    p = model.predict(dataset.X[used]).unflatten(0, (setting.members, len(splits), FOLDS)).double().mean(2)
+    for members in (1, 2, 4, 8):
+        if members <= setting.members:
+            mean = p[:members].mean(0).numpy()
+            accuracy[str(members)] = [
+                float((mean[split][np.searchsorted(used, test)].argmax(-1) == dataset.y[test]).mean())
+                for split, test in enumerate(tests)
+            ]
+    facts = {"epochs": recipe.epochs, "batch": recipe.batch_size, "rows": rows, "networks": problem.runs}
+    found = {"place": place, "setting": dataclasses.asdict(setting), "accuracy": accuracy, "seconds": seconds}
+    return found | facts | {"machine": machine(device)}
+
+
+def machine(device: str) -> dict[str, Any]:
+    place = find_device(device)
+    name = torch.cuda.get_device_name(place) if place.type == "cuda" else "CPU, one thread"
+    return {"device": name, "python": platform.python_version(), "torch": torch.__version__, "candidly": __version__}
+
+
+def run(chosen: list[tuple[str, Setting]], data: str | None, device: str, minutes: float) -> None:
+    """Measure the cells that no other process has begun; several may call this at the same time."""
+    torch.set_num_threads(1)
+    begun = time.monotonic()
+    for place, setting in chosen:
+        file = RUNS / (re.sub(r"[^a-z0-9.+-]+", "_", f"{place} {setting}") + ".json")
+        taken = file.with_suffix(".taken")
+        if file.exists() or time.monotonic() - begun > 60 * minutes:
+            continue
+        try:
+            os.close(os.open(taken, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        found = measure(place, setting, data, device)
+        store.replace(file, (json.dumps(found) + "\n").encode())
+        taken.unlink()
+        best = list(found["accuracy"].values())[-1]
+        print(f"{place}, {setting}: {100 * np.mean(best[CHOICE]):.2f} ({found['seconds']:.0f} s)", flush=True)
+
+
+def collect() -> None:
+    """Write the results of all cells into one file."""
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RUNS.glob("*.json"))]
+    old = json.loads(RESULTS.read_text(encoding="utf-8"))["cells"] if RESULTS.exists() else []
+    content = {str((cell["place"], cell["setting"])): cell for cell in [*old, *found]}
+    lines = ",\n".join(json.dumps(content[key]) for key in sorted(content))
+    store.replace(RESULTS, f'{{"cells": [\n{lines}\n]}}\n'.encode())
+
+
+def tables(cells: list[dict[str, Any]]) -> str:
+    """Return two tables in Markdown: accuracy on the splits that decide and on those reported, by setting."""
+    lines = []
+    for title, splits in (("Splits 5 to 9, which decide", CHOICE), ("Splits 0 to 4, reported", REPORT)):
+        rows: dict[str, dict[str, NDArray[np.float64]]] = {}
+        seconds: dict[str, dict[str, float]] = {}
+        for cell in cells:
+            for members, values in cell["accuracy"].items():
+                setting = Setting(**{**cell["setting"], "members": int(members)})
+                rows.setdefault(str(setting), {})[cell["place"]] = 100 * np.array(values[splits])
+                if int(members) == cell["setting"]["members"]:
+                    seconds.setdefault(str(setting), {})[cell["place"]] = cell["seconds"] / cell["networks"]
+        order = sorted(rows, key=lambda key: -np.mean([values.mean() for values in rows[key].values()]))
+        lines += [f"### {title}", "", f"| setting | {' | '.join(PLACES)} | mean | s per network |"]
+        lines.append("|---" * (len(PLACES) + 3) + "|")
+        for key in order:
+            found = rows[key]
+            text = {place: f"{values.mean():.1f} ± {values.std(ddof=1):.1f}" for place, values in found.items()}
+            shown = [text.get(place, "") for place in PLACES]
+            full = all(place in found for place in PLACES)
+            mean = f"{np.mean([found[place].mean() for place in PLACES]):.2f}" if full else ""
+            times = list(seconds.get(key, {}).values())
+            lines.append(f"| {key} | {' | '.join(shown)} | {mean} | {f'{np.mean(times):.2g}' if times else ''} |")
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
-def _order(item: tuple[tuple[str, str, str, int, int], Any]) -> tuple[Any, ...]:
-    method, inputs, cleaner, epochs, batch = item[0]
-    return list(METHODS).index(method), -len(inputs), list(CLEANERS).index(cleaner), epochs, batch
-
-
-def write_page(out: Path, page: Path = PAGE) -> None:
+def write_page() -> None:
     """Replace the tables between the markers of the page."""
-    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    text = tables(json.loads(out.read_text(encoding="utf-8")))
-    store.replace(page, f"{before}{BEGIN}\n\n{text}\n\n{END}{after}".encode())
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    text = tables(json.loads(RESULTS.read_text(encoding="utf-8"))["cells"])
+    store.replace(PAGE, f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}".encode())
 
 
 def main() -> None:
-    """Measure, or write the page."""
+    """Measure, collect, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("measure", "collect", "page", "show"))
     parser.add_argument("--data", help="folder with the datasets' files")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/defaults.json"))
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after this time")
-    parser.add_argument(
-        "--quick", action="store_true", help="to try it out: lost, two seeds, a hundredth of the epochs"
-    )
-    parser.add_argument("--page", action="store_true", help="write docs/evidence/defaults.md and measure nothing")
+    parser.add_argument("--match", default="", help="only cells whose name contains this regular expression")
     args = parser.parse_args()
-    if args.page:
-        write_page(args.out)
-        return
-    chosen = [cell for cell in cells() if not args.quick or cell.dataset == "lost"]
-    setting = Setting(args.data, args.device, *((2, 100) if args.quick else ()))
-    run(setting, args.out, args.minutes, chosen)
+    if args.part == "collect":
+        collect()
+    elif args.part == "page":
+        write_page()
+    elif args.part == "show":
+        print(tables([json.loads(file.read_text(encoding="utf-8")) for file in sorted(RUNS.glob("*.json"))]))
+    else:
+        RUNS.mkdir(parents=True, exist_ok=True)
+        chosen = [cell for cell in cells() if re.search(args.match, f"{cell[0]}, {cell[1]}")]
+        spawn = multiprocessing.get_context("spawn")
+        arguments = (chosen, args.data, args.device, args.minutes)
+        workers = [spawn.Process(target=run, args=arguments) for _ in range(args.jobs)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
 
 
 if __name__ == "__main__":

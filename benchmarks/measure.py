@@ -84,7 +84,7 @@ def say(line: str) -> None:
 def lost(setting: Setting, runs: int) -> Problem:
     """Return dataset lost, prepared by the protocol uai2025, with split 0 for every run."""
     prepared = protocols.uai2025(setting.load("lost"))
-    train, _ = protocols.uai2025_split(len(prepared.X), 0)
+    train, _ = protocols.uai2025_split(prepared, 0)
     return Problem.of(prepared.X, prepared.S, rows=[train] * runs, seeds=range(runs))
 
 

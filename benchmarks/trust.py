@@ -133,7 +133,7 @@ def _rules(
         number = (own & ~kept).sum(1)
         yield "Random, as many", alpha, _drop(own, drawn, number)
         yield "Oracle, as many", alpha, _drop(own, drawn + torch.nn.functional.one_hot(true, S.shape[1]), number)
-    problem = Problem.of(X, S, seeds=[seed], standardise=PROTOCOL.standardise)
+    problem = Problem.of(X, S, seeds=[seed])
     yield "CLSP", None, Clsp().setup(problem).sets[0]
     relative = p.masked_fill(~own, 0)
     yield "POP's purge", None, own & (relative >= THETA * relative.amax(1, keepdim=True))
@@ -240,7 +240,6 @@ def _train(
         y=dataset.y,
         rows=[splits[seed][0] for seed, _ in runs],
         seeds=[seed + NEXT_INIT * init for seed, init in runs],
-        standardise=PROTOCOL.standardise,
     )
     model = fit(problem, find_method("proden"), cleaner, RECIPES["uai2025"], device=device)
     best = model.predict(dataset.X).argmax(-1).cpu().numpy()

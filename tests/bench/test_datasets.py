@@ -14,7 +14,7 @@ def split_toy(**changes):
     """A dataset of images whose publisher fixed the split: 40 training rows, 20 test rows."""
     y = np.arange(60) % 6
     X = np.random.default_rng(0).integers(0, 256, (60, 2, 2), dtype=np.uint8)
-    toy = Dataset("toy", X, np.eye(6, dtype=bool)[y], y, tuple("abcdef"), num_train=40, groups=(0, 0, 0, 1, 1, 1))
+    toy = Dataset("toy", X, np.eye(6, dtype=bool)[y], y, tuple("abcdef"), num_train=40, superclasses=(0, 0, 0, 1, 1, 1))
     return dataclasses.replace(toy, **changes)
 
 
@@ -157,7 +157,8 @@ def test_refuses_steps(toy, tmp_path, name, message):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"y": None}, "'toy.*' has no true labels"), ({"groups": None}, "have no superclasses")]
+    ("changes", "message"),
+    [({"y": None}, "'toy.*' has no true labels"), ({"superclasses": None}, "have no superclasses")],
 )
 def test_refuses_datasets(toy, tmp_path, monkeypatch, changes, message):
     monkeypatch.setattr(data, "load", lambda name, root, download: split_toy(**changes))
@@ -172,6 +173,23 @@ def test_fingerprint_sees_every_part(field):
     changed.flat[1] = not changed.flat[1]
     assert sets.fingerprint(one) != sets.fingerprint(dataclasses.replace(one, **{field: changed}))
     assert sets.fingerprint(one) == sets.fingerprint(dataclasses.replace(one, name="other"))
+
+
+def test_fingerprint_sees_groups_only_where_they_count():
+    bare, one, other = (split_toy(groups=groups) for groups in (None, np.arange(60) // 2, np.arange(60) // 3))
+    assert sets.fingerprint(bare) == sets.fingerprint(one) == sets.fingerprint(other)
+    assert len({sets.fingerprint(toy, grouped=True) for toy in (bare, one, other)}) == 3
+    assert sets.fingerprint(one, grouped=True) != sets.fingerprint(one)
+    assert sets.fingerprint(bare) != sets.fingerprint(split_toy(superclasses=(0, 0, 1, 1, 2, 2)))
+
+
+def test_steps_keep_groups(monkeypatch, tmp_path):
+    made = split_toy(groups=np.arange(60) // 2)
+    monkeypatch.setattr(data, "load", lambda name, root, download: made)
+    np.testing.assert_array_equal(sets.load("toy+uniform-0.3", tmp_path).groups, made.groups)
+    rows = corrupt.long_tailed(made.y[:40], 6, 0.1, 0)
+    found = sets.load("toy+long-tailed-0.1+uniform-0.5", tmp_path).groups
+    np.testing.assert_array_equal(found, np.concatenate([rows // 2, np.arange(40, 60) // 2]))
 
 
 @pytest.mark.parametrize("name", ["{}+uniform-0.3", "digits+uniform-0.3+uniform-0.1"])

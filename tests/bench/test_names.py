@@ -17,7 +17,11 @@ from candidly.engine.recipe import Recipe
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SUMMARIES = sorted((BENCHMARKS / "results").glob("*/*/summary.json"))
 OWN = dict(read_spec(BENCHMARKS / "cifar10_cleaning.toml").own)
-SPECS = {"uai2025": ("uai2025", "uai2025-images", "uai2025-cifar10"), "cifar10_cleaning": ("cifar10_cleaning",)}
+SPECS = {
+    "uai2025": ("uai2025", "uai2025-images", "uai2025-cifar10"),
+    "cifar10_cleaning": ("cifar10_cleaning",),
+    "grouped": ("grouped",),
+}
 
 
 def facts(path):
@@ -67,7 +71,7 @@ def test_a_folder_is_named_after_its_configuration(path, monkeypatch):
     summary = facts(path)
     config = summary["config"]
     assert path.parent.name.endswith(f"-{runs.store.digest(config)}")
-    monkeypatch.setattr(runs, "fingerprint", lambda dataset: config["dataset"]["content"])
+    monkeypatch.setattr(runs, "fingerprint", lambda dataset, **_: config["dataset"]["content"])
     assert folders(spec_of(summary), empty(summary["dataset"]), is_first(summary)) == [path.parent.name]
 
 
@@ -75,14 +79,14 @@ def test_a_folder_is_named_after_its_configuration(path, monkeypatch):
 def test_the_specs_name_the_committed_folders(folder, monkeypatch):
     paths = sorted((BENCHMARKS / "results" / folder).glob("*/summary.json"))
     contents = {facts(path)["dataset"]: facts(path)["config"]["dataset"]["content"] for path in paths}
-    monkeypatch.setattr(runs, "fingerprint", lambda dataset: contents[dataset.name])
+    monkeypatch.setattr(runs, "fingerprint", lambda dataset, **_: contents[dataset.name])
     specs = [read_spec(BENCHMARKS / f"{name}.toml") for name in SPECS[folder]]
     first = {facts(path)["dataset"]: is_first(facts(path)) for path in paths}
     computed = [folders(spec, empty(dataset), first[dataset]) for spec in specs for dataset in spec.datasets]
     assert sorted(itertools.chain(*computed)) == [path.parent.name for path in paths]
 
 
-@pytest.mark.parametrize("name", ["lost", "bird-song"])
+@pytest.mark.parametrize("name", ["lost", "bird-song", "msrc-v2"])
 def test_the_real_datasets_name_the_committed_folders(name, real_files):
     dataset = real_files(name)
     paths = [path for path in SUMMARIES if facts(path)["dataset"] == name]

@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -108,6 +108,7 @@ def test_images_are_trained_on_as_bytes_and_seen_scaled(tmp_path, monkeypatch, p
     y = np.arange(60) % 3
     X = (np.random.default_rng(0).integers(0, 160, (60, 3, 3)) + 40 * y[:, None, None]).astype(np.uint8)
     dataset = Dataset("toy", X, np.eye(3, dtype=bool)[y], y, ("x", "y", "z"), num_train=45)
+    dataset = replace(dataset, groups=np.arange(60) // 5)
     spec = Spec(("toy",), ("proden",), seeds=(0,), recipe=SHORT, protocol=protocol)
     (run,) = Run.all_of(spec, dataset, "toy", tmp_path)
     held = []
@@ -121,6 +122,50 @@ def test_images_are_trained_on_as_bytes_and_seen_scaled(tmp_path, monkeypatch, p
     for line in lines:  # 36 steps let roundings grow, but not to a thousandth
         assert line["predicted"] == dataset.classes[p[line["row"]].argmax()]
         assert line["confidence"] == pytest.approx(p[line["row"]].max().item(), abs=1e-3)
+
+
+@pytest.fixture
+def grouped_table(table, tmp_path):
+    """The table with groups of 5, 10, 15 and 30 rows."""
+    head, *lines = table.read_text().splitlines()
+    path = tmp_path / "grouped.csv"
+    groups = np.repeat(np.arange(4), [5, 10, 15, 30])
+    rows = [f"{line},scene {group}" for line, group in zip(lines, groups, strict=True)]
+    path.write_text("\n".join([f"{head},groups", *rows]) + "\n")
+    return path
+
+
+def test_test_groups_never_train(grouped_table, tmp_path):
+    spec = spec_of(grouped_table, methods=("conf+cc",), protocol="grouped")
+    (folder,) = sweep(spec, tmp_path, device="cpu").done
+    sizes = []
+    for seed in (0, 3):
+        lines = [line for line in pq.read_table(folder / "predictions.parquet").to_pylist() if line["seed"] == seed]
+        train, test = ({line["row"] for line in lines if line["split"] == split} for split in ("train", "test"))
+        group = np.repeat(np.arange(4), [5, 10, 15, 30])
+        assert train | test == set(range(60))
+        assert not {group[row] for row in train} & {group[row] for row in test}
+        sizes.append((len(train), len(test)))
+    assert sizes[0] != sizes[1], "runs of one fit have different numbers of training rows"
+    found = json.loads((folder / "summary.json").read_text())["sizes"]
+    assert found == {"train": np.mean(sizes, axis=0)[0], "test": np.mean(sizes, axis=0)[1]}
+
+
+def test_groups_are_part_of_a_grouped_run(grouped_table, tmp_path):
+    dataset = load(grouped_table)
+    others = replace(dataset, groups=np.arange(60) // 2)
+    for protocol in PROTOCOLS:
+        spec = spec_of(grouped_table, protocol=protocol)
+        one, two = ([run.folder for run in Run.all_of(spec, given, "x", tmp_path)] for given in (dataset, others))
+        assert (one != two) == (protocol == "grouped")
+
+
+def test_a_dataset_without_groups_does_not_stop_the_others(table, grouped_table, tmp_path):
+    spec = spec_of(grouped_table, datasets=(str(table), str(grouped_table)), methods=("proden",), protocol="grouped")
+    outcome = sweep(spec, tmp_path, device="cpu")
+    assert len(outcome.done) == 1
+    assert list(outcome.failed) == [str(table)]
+    assert "'flowers' has no groups" in outcome.failed[str(table)]
 
 
 def test_summary_agrees_with_the_predictions(swept):
@@ -304,9 +349,9 @@ def loaded(monkeypatch):
         calls["load"].append(name)
         return load_dataset(name, *arguments)
 
-    def hash_and_note(dataset):
+    def hash_and_note(dataset, **options):
         calls["fingerprint"].append(dataset.name)
-        return fingerprint(dataset)
+        return fingerprint(dataset, **options)
 
     load_dataset, fingerprint = sets.load, sets.fingerprint
     monkeypatch.setattr(sets, "load", load_and_note)

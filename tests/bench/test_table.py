@@ -223,7 +223,7 @@ def test_csv_with_published_numbers_and_gaps():
 
 def test_beside_published_numbers():
     text = render(small(), against=published())
-    lost, soccer = (part.splitlines() for part in text.split("beside published accuracies")[1:])
+    lost, soccer = (part.splitlines() for part in text.split(", beside published accuracies")[1:])
     assert [line.split() for line in lost[2:7]] == [
         ["method", "ours", "published", "difference", "p", "p", "(Holm)", "significant"],
         lost[3].split(),
@@ -240,6 +240,95 @@ def test_beside_published_numbers():
 def test_nothing_published():
     text = render(small(), against=Scores({("other", "cc"): {0: 0.5}}))
     assert text.count("Nothing is published for these cells.") == 2
+    assert "Beside published accuracies, all datasets" not in text
+
+
+def below(text, heading):
+    """Return the table and the notes below a heading of plain text."""
+    table, notes = text.partition(f"{heading}\n\n")[2].split("\n\n")[:2]
+    lines = table.splitlines()
+    return [re.split(r"\s{2,}", line) for line in (lines[0], *lines[2:])], " ".join(notes.split())
+
+
+def test_cleaners_against_none():
+    cells = dict(small().cells) | {
+        ("lost", "conf+cc"): seeds(0.60, 0.64, 0.62),
+        ("soccer", "conf+proden (no correction)"): seeds(0.60, 0.62, 0.64),
+        ("soccer", "clsp+pop"): seeds(0.5, 0.5, 0.5),  # there is no pop alone
+    }
+    table, note = below(render(Scores(cells)), "Cleaners against no cleaner")
+    assert table == [
+        ["cleaner", "proden", "cc", "all", "mean difference"],
+        ["conf", "1/0/1", "0/1/0", "1/1/1", "0.00"],
+        ["conf (no correction)", "1/0/0", "–", "1/0/0", "+10.00"],
+    ]
+    assert note.startswith("- Wins, ties and losses of the method with the cleaner against the method alone")
+    assert "Cleaners against" not in render(small().select(methods=["proden", "cc"]))
+
+
+def test_the_summary_of_published_numbers():
+    heading = "Beside published accuracies, all datasets"
+    table, note = below(render(small(), against=published()), heading)
+    assert table == [
+        ["dataset", "cells", "mean difference", "W/T/L", "W/T/L (Holm)"],
+        ["lost", "2", "−5.00", "0/1/1", "0/1/1"],
+        ["soccer", "1", "+1.00", "1/0/0", "1/0/0"],
+        ["all", "3", "−3.00", "1/1/1", "1/1/1"],
+    ]
+    assert note.endswith("Significantly below the published accuracy after Holm's correction: cc on lost.")
+    table, note = below(render(small(), against=published(), without=["cc"]), heading)
+    assert table[0][-2:] == ["cells without cc", "mean difference without cc"]
+    assert [row[-2:] for row in table[1:]] == [["1", "0.00"], ["1", "+1.00"], ["2", "+0.50"]]
+    table, _ = below(render(small(), against=published(), without=["proden", "cc"]), heading)
+    assert [row[-2:] for row in table[1:]] == [["0", "–"]] * 3, "conf+proden is proden too"
+    one = Scores({("lost", "cc"): {0: 0.5}, ("soccer", "cc"): seeds(0.5, 0.6)})
+    table, note = below(render(one, against=Scores({("lost", "cc"): {0: 0.6}})), heading)
+    assert table[1:] == [["lost", "1", "−10.00", "0/1/0", "0/1/0"]], "one seed decides nothing"
+    assert note.endswith("no cell.")
+
+
+def test_holm_decides_the_second_record():
+    """A p-value of 0.035 is significant alone, but not among two tests."""
+    cells = {("lost", "cc"): seeds(0.50, 0.52, 0.54), ("lost", "pop"): seeds(0.5, 0.6, 0.4)}
+    other = {("lost", "cc"): seeds(0.52, 0.56, 0.57), ("lost", "pop"): seeds(0.6, 0.5, 0.4)}
+    table, note = below(render(Scores(cells), against=Scores(other)), "Beside published accuracies, all datasets")
+    assert table[1][3:] == ["0/1/1", "0/2/0"]
+    assert note.endswith("no cell.")
+
+
+def test_beside_other_runs():
+    other = Scores({("lost", "proden"): seeds(0.8, 0.9), ("lost", "pop"): {0: 0.5}, ("soccer", "cc"): {7: 0.5}})
+    text = render(small(), beside=("random\nsplit", other))
+    table, note = below(text, "lost, beside random\\nsplit")
+    assert table == [
+        ["method", "here", "random\\nsplit", "difference"],
+        ["proden", "72.00 ± 2.00", "85.00 ± 7.07", "−13.00"],
+        ["cc", "62.00 ± 2.00", "–", "–"],
+        ["conf+proden", "82.00 ± 2.00", "–", "–"],
+    ]
+    assert note == "- Mean difference over 1 cell: −13.00."
+    assert below(text, "soccer, beside random\\nsplit")[0][2] == ["cc", "52.00 ± 2.00", "50.00", "+2.00"]
+    assert "No cell is both here and in x." in render(small(), beside=("x", Scores({("a", "b"): {0: 0.5}})))
+    assert render(small(), "csv", beside=("x", other)).splitlines()[:3] == [
+        "dataset,method,seeds,mean,std,best,wins,ties,losses,average_rank,beside_mean,beside_std",
+        "lost,proden,3,72,2,0,1,1,0,1.75,85,7.07107",
+        "lost,cc,3,62,2,0,0,1,1,2.25,,",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"without": ["prodne"]}, "without has 'prodne'.*did you mean 'proden'.*; the methods without a cleaner are"),
+        ({"without": ["conf+proden"]}, "without has 'conf\\+proden'"),
+        ({"without": "cc"}, "without is 'cc'"),
+        ({"beside": small()}, "beside is .*; it must be a pair"),
+        ({"beside": ("x", None)}, r"beside is \('x', None\); it must be a pair"),
+    ],
+)
+def test_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        render(small(), against=published(), **options)
 
 
 def test_every_style_has_the_comparison():
@@ -257,14 +346,14 @@ def test_unknown_styles_are_named():
 
 
 def test_hostile_names_in_text():
-    text = render(hostile(), against=hostile(), title=HOSTILE)
+    text = render(hostile(), against=hostile(), title=HOSTILE, beside=(HOSTILE, hostile()))
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]", text)
 
 
 def test_hostile_names_in_markdown():
-    text = render(hostile(), "markdown", hostile(), title=HOSTILE)
+    text = render(hostile(), "markdown", hostile(), HOSTILE, without=["proden"], beside=(HOSTILE, hostile()))
     tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    assert len(tables) == 1 + len(HOSTILE_NAMES)
+    assert len(tables) == 2 + 2 * len(HOSTILE_NAMES)
     for table in tables:
         assert len({len(markdown_cells(line)) for line in table.splitlines()}) == 1
     bare = re.sub(r"\\[\\*_`\[\]#]", "", text)  # what backslashes escape
@@ -277,7 +366,7 @@ def test_hostile_names_in_markdown():
 
 
 def test_hostile_names_in_latex():
-    text = render(hostile(), "latex", hostile(), title=HOSTILE)
+    text = render(hostile(), "latex", hostile(), HOSTILE, without=["proden"], beside=(HOSTILE, hostile()))
     bare = re.sub(r"\\[&%$#_{}\\]", "", text)  # escaped characters and line ends
     depth = 0
     for letter in bare:
@@ -337,6 +426,22 @@ def test_insert_takes_markers_at_the_end_of_the_page(tmp_path):
     page.write_text(f"{BEGIN}\n{END}")
     insert(str(page), render(small(), "markdown"))
     assert page.read_text() == f"{BEGIN}\n\n{render(small(), 'markdown')}\n{END}"
+
+
+def test_a_page_has_several_tables_and_text_by_hand(tmp_path):
+    page = tmp_path / "results.md"
+    begin, end = "<!-- begin candidly table grouped -->", "<!-- end candidly table grouped -->"
+    page.write_text(f"{BEGIN}\n{END}\nby hand\n{begin}\n{end}\n| more | by hand |\n")
+    for _ in range(2):
+        insert(page, "first")
+        insert(page, "second", block="grouped")
+    first, second = f"{BEGIN}\n\nfirst\n\n{END}\n", f"{begin}\n\nsecond\n\n{end}\n"
+    assert page.read_text() == f"{first}by hand\n{second}| more | by hand |\n"
+    with pytest.raises(ValueError, match="has 0 lines '<!-- begin candidly table other -->'"):
+        insert(page, "x", block="other")
+    for wrong in ("", "A b", "x -->"):
+        with pytest.raises(ValueError, match=r"block is .*; use a-z, 0-9 and '-'"):
+            insert(page, "x", block=wrong)
 
 
 @pytest.mark.parametrize(

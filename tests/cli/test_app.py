@@ -86,6 +86,14 @@ def test_bench_and_table(runs, capsys, tmp_path):
     assert "| proden |" in page.read_text()
     assert "50.00" in page.read_text()
 
+    page.write_text("<!-- begin candidly table again -->\n<!-- end candidly table again -->\n")
+    options = ["--against", str(published), "--without", "proden", "--beside", str(runs)]
+    cli.main(["table", str(runs), "--into", str(page), "--block", "again", *options])
+    assert "| mean difference without proden |" in page.read_text()
+    assert f"**digits+uniform-0.3, beside {runs.name}**" in page.read_text()
+    for given, message in ((["--block", "x"], "--block names a table in a page"), (["--without", "cc"], "--against")):
+        assert message in refused(capsys, "table", str(runs), *given)
+
 
 def test_bench_takes_a_file_and_overrides_it(tmp_path, capsys):
     spec = tmp_path / "spec.toml"

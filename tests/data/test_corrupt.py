@@ -357,7 +357,7 @@ def test_no_rows():
         (lambda: corrupt.uniform([0, 1], 3, 0.1, None), "seed is None; it must be an integer of at least 0"),
         (lambda: corrupt.long_tailed([0, 1], 3, 0.1, -1), "seed is -1"),
         (lambda: corrupt.hierarchical([0, 2], [0, 1], 0.1, 0), "row 1 has label 2; labels must be from 0 to 1"),
-        (lambda: corrupt.hierarchical([0, 1], [[0, 1]], 0.1, 0), r"groups has shape \(1, 2\)"),
+        (lambda: corrupt.hierarchical([0, 1], [[0, 1]], 0.1, 0), r"superclasses has shape \(1, 2\)"),
         (lambda: corrupt.hierarchical([0, 1], [0.0, float("nan")], 0.1, 0), "pass one integer or name per class"),
         (lambda: corrupt.hierarchical([0, 1], [0, 1], -0.1, 0), "q is -0.1"),
         (lambda: corrupt.uniform_superset([0, 0], 1, 0), "num_classes is 1; it must be an integer of at least 2"),

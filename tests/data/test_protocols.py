@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from candidly.data import Dataset
-from candidly.data.protocols import PROTOCOLS, default_split, scaling, uai2025, uai2025_split
+from candidly.data.protocols import PROTOCOLS, default_split, grouped_split, scaling, uai2025, uai2025_split
 from candidly.engine.batches import scaled
 from candidly.engine.problem import Problem
 from tests.data.made import fields_of, toy
@@ -55,7 +55,7 @@ def test_uai2025_needs_true_labels():
 
 @pytest.mark.parametrize("n", [20, 50, 1122])
 def test_uai2025_split(n):
-    train, test = uai2025_split(n, seed=3)
+    train, test = uai2025_split(toy(n=n), seed=3)
     assert len(train) == int(0.8 * n) - int(0.8 * n) % 16
     assert sorted([*train, *test]) == list(range(n))
 
@@ -70,7 +70,7 @@ def test_uai2025_split(n):
 
 def test_uai2025_split_needs_rows():
     with pytest.raises(ValueError, match="19 rows give no training rows"):
-        uai2025_split(19, seed=0)
+        uai2025_split(toy(n=19), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_real_files(real_files, name, train_size, test_size, num_classes, num_fe
     assert len(dataset.classes) == num_classes
     assert dataset.S[np.arange(len(dataset.y)), dataset.y].all()
     assert dataset.S.sum(axis=1).mean() == pytest.approx(mean, abs=1e-4)
-    splits = [uai2025_split(len(dataset.y), seed) for seed in range(5)]
+    splits = [uai2025_split(dataset, seed) for seed in range(5)]
     assert {(len(train), len(test)) for train, test in splits} == {(train_size, test_size)}
     train_means = [dataset.S[train].sum(axis=1).mean() for train, _ in splits]
     assert np.mean(train_means) == pytest.approx(train_mean, abs=1e-4)
@@ -176,7 +176,7 @@ def test_a_constant_channel_stays_finite():
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_publishers_split_is_every_seeds(name):
-    raw = images((60, 2, 2), num_train=45)
+    raw = replace(images((60, 2, 2), num_train=45), groups=np.arange(60) // 15)
     for seed in (0, 1):
         train, test = PROTOCOLS[name].rows(raw, seed)
         assert train.tolist() == list(range(45))
@@ -186,15 +186,96 @@ def test_the_publishers_split_is_every_seeds(name):
 def test_the_default_protocol_keeps_what_it_gets():
     dataset = toy()
     assert PROTOCOLS["default"].prepare(dataset) is dataset
-    assert PROTOCOLS["default"].standardise
-    assert not PROTOCOLS["uai2025"].standardise
+    assert PROTOCOLS["default"].inputs == "standardised"
+    assert PROTOCOLS["uai2025"].inputs == "prepared"
     train, test = PROTOCOLS["default"].rows(dataset, 3)
     assert sorted([*train, *test]) == list(range(300))
     assert len(train) == 240
     assert train.tolist() != PROTOCOLS["default"].rows(dataset, 4)[0].tolist()
 
 
-@pytest.mark.parametrize("n", [0, 1])
-def test_the_default_split_needs_rows(n):
-    with pytest.raises(ValueError, match=f"{n} rows cannot be split"):
-        default_split(n, seed=0)
+def test_the_default_split_needs_rows():
+    with pytest.raises(ValueError, match="1 rows cannot be split"):
+        default_split(toy().take([0]), seed=0)
+
+
+def literal_grouped_split(groups, seed):
+    """The split by groups, one group at a time."""
+    names = sorted(set(groups.tolist()))
+    order = [names[k] for k in np.random.Generator(np.random.PCG64(seed)).permutation(len(names))]
+    best = None
+    for cut in range(1, len(names)):
+        test = [i for i, group in enumerate(groups.tolist()) if group in order[:cut]]
+        if best is None or abs(len(test) - 0.2 * len(groups)) < abs(len(best) - 0.2 * len(groups)):
+            best = test
+    return [i for i in range(len(groups)) if i not in best], best
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_grouped_equals_its_literal_twin(seed):
+    groups = np.random.default_rng(seed).integers(-20, 20, 300)
+    dataset = replace(toy(), groups=groups)
+    train, test = PROTOCOLS["grouped"].rows(dataset, seed)
+    assert (train.tolist(), test.tolist()) == literal_grouped_split(groups, seed)
+    assert sorted([*train, *test]) == list(range(300))
+    assert not set(groups[train]) & set(groups[test])
+    assert 50 <= len(test) <= 70, "a group has about 8 rows"
+
+
+def test_grouped_prepares_as_the_default_does():
+    dataset = replace(toy(), groups=np.arange(300) // 3)
+    assert PROTOCOLS["grouped"].prepare(dataset) is dataset
+    assert PROTOCOLS["grouped"].inputs == "unit range"
+    assert [name for name in PROTOCOLS if PROTOCOLS[name].grouped] == ["grouped"]
+
+
+def test_two_groups_are_split_in_two():
+    groups = np.array([5] * 299 + [3])
+    for seed in range(4):
+        train, test = grouped_split(replace(toy(), groups=groups), seed)
+        assert {len(train), len(test)} == {1, 299}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (toy(), "'toy' has no groups, .*'grouped' splits by; .* are bird-song, lost, msrc-v2; .* a column 'groups'"),
+        (images((60, 2, 2), num_train=45), "'toy' has no groups"),
+        (replace(toy(), groups=np.zeros(300, int)), "the rows of 'toy' form a single group; at least 2"),
+        (
+            replace(images((60, 2, 2), num_train=45), groups=np.arange(60) // 14),
+            "in 'toy', group 3 has both training and test rows of the publisher's split",
+        ),
+    ],
+)
+def test_grouped_refuses(dataset, message):
+    for act in (PROTOCOLS["grouped"].check, lambda given: PROTOCOLS["grouped"].rows(given, 0)):
+        with pytest.raises(ValueError, match=message):
+            act(dataset)
+    for name in ("default", "uai2025"):
+        PROTOCOLS[name].check(dataset)
+
+
+def test_uai2025_keeps_the_groups_of_its_rows():
+    dataset = toy()
+    groups = np.arange(300) // 4
+    prepared = uai2025(replace(dataset, groups=groups))
+    rows = np.isin(np.array(dataset.classes)[dataset.y], prepared.classes)
+    assert np.count_nonzero(~rows) > 0
+    np.testing.assert_array_equal(prepared.groups, groups[rows])
+
+
+@pytest.mark.parametrize(("name", "num_groups"), [("lost", 155), ("bird-song", 1867), ("msrc-v2", 460)])
+def test_real_groups(real_files, name, num_groups):
+    dataset = real_files(name)
+    groups = dataset.groups
+    assert groups[0] == 0
+    assert np.isin(np.diff(groups), (0, 1)).all()
+    assert groups[-1] + 1 == num_groups
+    for i in range(1, len(groups)):
+        same = (dataset.S[i] == dataset.S[i - 1]).all() and dataset.S[i].sum() > 1
+        assert (groups[i] == groups[i - 1]) == same
+    for seed in range(10):
+        train, test = PROTOCOLS["grouped"].rows(dataset, seed)
+        assert not set(groups[train]) & set(groups[test])
+        assert abs(len(test) - 0.2 * len(groups)) <= np.bincount(groups).max() / 2

@@ -810,7 +810,8 @@ def test_tensors_are_copied_all_or_none():
 def test_describe():
     assert describe(None) is None
     assert describe("mlp") == "mlp"
-    assert describe(Crosel(warmup=3)) == {"name": "crosel", "warmup": 3, "confidence": 0.9, "lambda_cr": 2.0}
+    settings = {"name": "crosel", "warmup": 3, "confidence": 0.9, "lambda_cr": 2.0, "bank": "training"}
+    assert describe(Crosel(warmup=3)) == settings
     assert describe(small) == "small"
     like = describe(Random(Conformal.published()))["like"]
     assert like["name"] == "conformal"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from candidly.engine.problem import stream
 from tests.oracles.labels import argmax, candidate_loss, cross_entropy, softmax
-from tests.oracles.runs import Rows, Weights
+from tests.oracles.runs import Rows, Set, Weights
 from tests.oracles.twin import Twin
 
 
@@ -17,6 +17,8 @@ class Crosel(Twin):
     """Nets: first and second."""
 
     def setup(self) -> None:
+        nothing = {i: [1.0] * self.run.classes for i in range(len(self.run.S))}
+        self.visited: dict[str, dict[int, Weights]] = {name: dict(nothing) for name in self.nets}
         self.banks: dict[str, deque[list[Weights]]] = {name: deque(maxlen=3) for name in self.nets}
         self.selected: dict[str, Rows] = {name: [] for name in self.nets}
         self.position = count()
@@ -32,6 +34,9 @@ class Crosel(Twin):
         p = [[softmax(z_i) for z_i in z[name].tolist()] for name in self.nets]
         mean = [[(p1 + p2) / 2 for p1, p2 in zip(*pair, strict=True)] for pair in zip(*p, strict=True)]
         kept = self.candidates(rows, mean)
+        targets = {name: self._targets(rows, kept, name) for name in self.nets}
+        for name, own in zip(self.nets, p, strict=True):
+            self.visited[name] |= dict(zip(rows, own, strict=True))
         if phase == "warm-up":
             return sum(candidate_loss(kept, z[name]) for name in self.nets)
         positions = [next(self.position) for _ in rows]
@@ -39,11 +44,7 @@ class Crosel(Twin):
         loss = torch.zeros((), dtype=torch.float64)
         for name, other in (("first", "second"), ("second", "first")):
             bank, chosen = self.banks[other][-1], self.selected[other]
-            targets = []
-            for i, kept_i in zip(rows, kept, strict=True):
-                total = sum(bank[i][j] for j in kept_i)
-                targets.append([bank[i][j] / total if j in kept_i else 0.0 for j in range(self.run.classes)])
-            loss = loss + self.settings["lambda_cr"] * (1 - r) * cross_entropy(targets, z[name])
+            loss = loss + self.settings["lambda_cr"] * (1 - r) * cross_entropy(targets[other], z[name])
             if chosen:
                 batch = [chosen[position % len(chosen)] for position in positions]
                 labels = [argmax(bank[i]) for i in batch]
@@ -53,12 +54,25 @@ class Crosel(Twin):
                 self.nets[name](x)
         return loss
 
+    def _targets(self, rows: Rows, kept: list[Set], name: str) -> list[Weights]:
+        """A row that is visited a second time, to fill an epoch's last batch, reads what its first visit stored."""
+        swept = self.banks[name] and self.settings["bank"] == "sweep"
+        bank = self.banks[name][-1] if swept else self.visited[name]
+        found = []
+        for i, kept_i in zip(rows, kept, strict=True):
+            total = sum(bank[i][j] for j in kept_i)
+            found.append([bank[i][j] / total if j in kept_i else 0.0 for j in range(self.run.classes)])
+        return found
+
     def epoch_end(self, epoch: int) -> None:
         everything = list(range(len(self.run.X)))
         order = torch.rand(len(everything), generator=stream(self.run.seed, "sweep", epoch)).tolist()
         for name, net in self.nets.items():
             bank = self.banks[name]
-            bank.append([softmax(z_i) for z_i in self.evaluate(net, everything).tolist()])
+            if self.settings["bank"] == "sweep":
+                bank.append([softmax(z_i) for z_i in self.evaluate(net, everything).tolist()])
+            else:
+                bank.append([self.visited[name][i] for i in everything])
             chosen = []
             for i in self.run.rows:
                 labels = {argmax(p[i]) for p in bank}

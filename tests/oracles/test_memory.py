@@ -54,9 +54,9 @@ def test_crosel_remembers_three_epochs_and_never_more() -> None:
             training.advance(capture=False)
         training.end_epoch()
         assert shapes(training) == before
-        maxima.append(training.method.bank.amax(-1).exp())
+        maxima.append(training.method.stored.amax(-1).exp())
     assert training.method.labels.shape == training.method.maxima.shape == (RUNS, N, 2, 3)
-    assert training.method.bank.shape == (RUNS, N, 2, CLASSES)  # the last epoch's alone
+    assert training.method.stored.shape == (RUNS, N, 2, CLASSES)  # the last epoch's alone
     assert torch.equal(training.method.maxima, torch.stack(maxima[-3:], -1))
 
 

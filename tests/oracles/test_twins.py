@@ -46,10 +46,10 @@ def _narrow_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train_both(
-    name: str, problem: Problem, cleaner: Cleaner | None = None, cleaning: NoCleaning | None = None
+    name: str, problem: Problem, cleaner: Cleaner | None = None, cleaning: NoCleaning | None = None, **settings: object
 ) -> tuple[Model, Twin]:
     """Train the library's runs, and one run's twin from the same initial weights."""
-    method, recipe = make_method(name), make_recipe(name)
+    method, recipe = replace(make_method(name), **settings), make_recipe(name)
     start = Training(problem, method, cleaner or Cleaner(), recipe, "mlp")
     initial = networks(start.method, RUN)
     run = Run.of(problem, RUN, recipe.epochs, BATCH)
@@ -99,7 +99,7 @@ def assert_state_equal(name: str, model: Model, twin: Twin) -> None:
     if isinstance(twin, Crosel):
         for index, net in enumerate(("first", "second")):
             banks, chosen = list(twin.banks[net]), twin.selected[net]
-            assert distance(method.bank[RUN, :, index].exp(), banks[-1]) < 1e-8
+            assert distance(method.stored[RUN, :, index].exp(), banks[-1]) < 1e-8
             for age, bank in enumerate(banks):
                 assert method.labels[RUN, :, index, age].tolist() == [argmax(p) for p in bank]
                 assert distance(method.maxima[RUN, :, index, age], [max(p) for p in bank]) < 1e-8
@@ -132,6 +132,14 @@ def test_method_equals_its_twin(name: str) -> None:
     assert_every_phase(name, model, twin, cleaned=False)
     assert_equal(model, twin, problem)
     assert_state_equal(name, model, twin)
+
+
+def test_crosel_with_a_swept_bank_equals_its_twin() -> None:
+    problem = make_problem((0, 1))
+    model, twin = train_both("crosel", problem, bank="sweep")
+    assert_every_phase("crosel", model, twin, cleaned=False)
+    assert_equal(model, twin, problem)
+    assert_state_equal("crosel", model, twin)
 
 
 @pytest.mark.usefixtures("_narrow_networks")

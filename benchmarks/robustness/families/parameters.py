@@ -968,10 +968,12 @@ _TARGETS: dict[str, Target] = {
         {"y": ("y", "label"), "num_classes": ("num_classes", "label")},
     ),
     "corrupt.hierarchical": Target(
-        lambda **given: corrupt.hierarchical(**({"y": made.truth(), "groups": [0, 0, 1], "q": 0.5, "seed": 0} | given)),
+        lambda **given: corrupt.hierarchical(
+            **({"y": made.truth(), "superclasses": [0, 0, 1], "q": 0.5, "seed": 0} | given)
+        ),
         corrupt.hierarchical,
         {
-            "groups": (
+            "superclasses": (
                 bad("None", None),
                 bad("a text", "aab"),
                 bad("too few", [0]),
@@ -985,7 +987,7 @@ _TARGETS: dict[str, Target] = {
             "seed": seeds_(3),
             "y": (bad("None", None), bad("names", ["cat"])),
         },
-        {"groups": ("groups", "label"), "y": ("y", "label")},
+        {"superclasses": ("superclasses", "label"), "y": ("y", "label")},
     ),
     "corrupt.uniform_superset": Target(
         lambda **given: corrupt.uniform_superset(**({"y": made.truth(), "num_classes": 3, "seed": 0} | given)),
@@ -1139,6 +1141,7 @@ _TARGETS: dict[str, Target] = {
             "path": paths(True),
             "candidates": texts_("tags"),
             "label": texts_("truth", none=True),
+            "groups": texts_("age", none=True),
             "separator": texts_("|"),
             "drop": (
                 bad("a text", "age"),
@@ -1161,6 +1164,7 @@ _TARGETS: dict[str, Target] = {
             "path": ("path", "nowhere", "source", "suffix", "name must end", "xxxx"),
             "candidates": ("candidates", "column"),
             "label": ("label", "column"),
+            "groups": ("groups", "column"),
             "classes": ("class",),
             "drop": ("drop", "nothing", "candidates"),
         },
@@ -1485,6 +1489,14 @@ _TARGETS: dict[str, Target] = {
             "style": choices("csv"),
             "against": (bad("a text", "published.csv"), bad("a dict", {}), bad("an object", Anything())),
             "title": texts_("Results", none=True, empty=True),
+            "without": (bad("a text", "cc"), bad("unknown", ["proden"]), bad("a number", 3), bad("numbers", [3])),
+            "beside": (
+                bad("a text", "runs"),
+                bad("no name", bench.Scores({("lost", "cc"): {0: 0.5}})),
+                bad("a number", 3),
+                bad("two texts", ("runs", "others")),
+                bad("an object", Anything()),
+            ),
         },
         {"scores": ("scores", "Scores"), "against": ("against", "Scores")},
     ),
@@ -1680,7 +1692,13 @@ _TARGETS: dict[str, Target] = {
                 bad("None", None),
             ),
             "num_train": (bad("negative", -1), bad("too many", 500), bad("text", "5"), bad("a fraction", 0.5)),
-            "groups": (bad("too few", (0,)), bad("a text", "aab")),
+            "superclasses": (bad("too few", (0,)), bad("a text", "aab")),
+            "groups": (
+                bad("a list", [0] * made.ROWS),
+                bad("too few", made.truth()[:5]),
+                bad("floats", made.truth() + 0.5),
+                bad("names", np.array(["a"] * made.ROWS)),
+            ),
         },
         {"X": ("X",), "S": ("S", "candidates", "row"), "y": ("y", "label"), "classes": ("class",)},
     ),

@@ -89,9 +89,14 @@ def load(name: str, kept: Path, root: str | None = None, download: bool = False,
     return replace(dataset, name="+".join([dataset.name, *parts[k:]]))
 
 
-def fingerprint(dataset: Dataset) -> str:
-    """Hash the content of a dataset, without its name."""
-    return store.digest({key: describe(value) for key, value in vars(dataset).items() if key != "name"})
+def fingerprint(dataset: Dataset, *, grouped: bool = False) -> str:
+    """Hash the content of a dataset, without its name; its groups only if results depend on them."""
+    content = {key: describe(value) for key, value in vars(dataset).items() if key not in ("name", "groups")}
+    # Results that were hashed before rows had groups called superclasses "groups".
+    content["groups"] = content.pop("superclasses")
+    if grouped:
+        content["groups of rows"] = describe(dataset.groups)
+    return store.digest(content)
 
 
 def _parse(step: str) -> tuple[str, tuple[float, ...]]:
@@ -110,12 +115,12 @@ def _apply(dataset: Dataset, step: str, numbers: tuple[float, ...], kept: Path, 
     if dataset.y is None:
         raise ValueError(f"dataset {dataset.name!r} has no true labels, which {step} needs; remove the step")
     n = len(dataset.X) if dataset.num_train is None else dataset.num_train
-    part = replace(dataset, X=dataset.X[:n], S=dataset.S[:n], y=dataset.y[:n])
+    part = dataset.take(slice(n), num_train=dataset.num_train)
     if step == "long-tailed":
         tail = corrupt.long_tailed(dataset.y[:n], len(dataset.classes), numbers[0], SEED)
         rows = np.concatenate([tail, np.arange(n, len(dataset.X))])
         left = None if dataset.num_train is None else len(tail)
-        return replace(dataset, X=dataset.X[rows], S=dataset.S[rows], y=dataset.y[rows], num_train=left)
+        return dataset.take(rows, num_train=left)
     if part.S.sum() > len(part.S):
         raise ValueError(
             f"dataset {dataset.name!r} has candidate sets, which {step} would replace by others made from true labels; "
@@ -141,7 +146,7 @@ def _make(dataset: Dataset, step: str, numbers: tuple[float, ...], device: str) 
         case "uniform":
             return corrupt.uniform(y, num_classes, numbers[0], SEED)
         case "hierarchical":
-            return corrupt.hierarchical(y, _groups(dataset), numbers[0], SEED)
+            return corrupt.hierarchical(y, _superclasses(dataset), numbers[0], SEED)
         case "uniform-superset":
             return corrupt.uniform_superset(y, num_classes, SEED)
         case "label-dependent":
@@ -152,12 +157,12 @@ def _make(dataset: Dataset, step: str, numbers: tuple[float, ...], device: str) 
             return _instance_dependent(dataset, y, device, *numbers)
 
 
-def _groups(dataset: Dataset) -> tuple[int, ...]:
-    if dataset.groups is None:
+def _superclasses(dataset: Dataset) -> tuple[int, ...]:
+    if dataset.superclasses is None:
         raise ValueError(
             f"the classes of {dataset.name!r} have no superclasses, which hierarchical needs; use uniform instead"
         )
-    return dataset.groups
+    return dataset.superclasses
 
 
 def _instance_dependent(

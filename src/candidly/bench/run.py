@@ -23,6 +23,7 @@ import traceback
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,9 @@ class Run:
         for key, default in (("augment", False), ("precision", "auto")):
             if recipe[key] == default:
                 del recipe[key]
+        content = fingerprint(dataset, grouped=PROTOCOLS[spec.protocol].grouped)
         shared = {
-            "dataset": {"name": dataset.name, "content": fingerprint(dataset)},
+            "dataset": {"name": dataset.name, "content": content},
             "seeds": list(spec.seeds),
             "inits": spec.inits,
             "protocol": spec.protocol,
@@ -163,10 +165,12 @@ def execute(
         rows=train,
         seeds=seeds,
         classes=dataset.classes,
-        standardise=protocol.standardise and scale is None,
+        standardise=protocol.inputs == "standardised" and scale is None,
         shift=shift,
         scale=scale,
     )
+    if protocol.inputs == "unit range" and scale is None:
+        problem = problem.scaled_to_range()
     method, cleaner = spec.parts(run.method)
     start = time.perf_counter()
     net = find_net(dataset.X)
@@ -180,7 +184,7 @@ def execute(
         "dataset": run.config["dataset"]["name"],
         "method": run.method,
         "seeds": list(spec.seeds),
-        "sizes": {"train": len(splits[0][0]), "test": len(splits[0][1])},
+        "sizes": {"train": mean(map(len, train)), "test": mean(len(rows) for _, rows in splits)},
         "classes": len(dataset.classes),
         "candidates": float(np.mean([dataset.S[rows].sum(axis=1).mean() for rows in train])),
         "metrics": {name: np.reshape(values, (-1, spec.inits)).tolist() for name, values in scores.items()},

@@ -29,6 +29,7 @@ from candidly.checks import arguments
 from candidly.checks.arguments import flag, instance, integer
 from candidly.checks.machine import fault
 from candidly.data.dataset import Dataset
+from candidly.data.protocols import PROTOCOLS
 from candidly.engine.device import find_device
 from candidly.messages import listed, option, visible, warn
 from candidly.store.lock import locked
@@ -208,6 +209,7 @@ def _resolve(
             _say(f"loading {source}")
         try:
             dataset = sets.load(source, out / "candidates", root, download, device)
+            PROTOCOLS[spec.protocol].check(dataset)
             if dataset.name in names:
                 both = f"{names[dataset.name]} and {source}"
                 raise ValueError(f"{both} would both be called {dataset.name!r} in tables; rename one of the files")
@@ -320,7 +322,7 @@ def _dataset(run: Run, out: Path, root: str | None, device: str) -> Dataset:
         if run.content not in _held:
             _held.clear()
             dataset = sets.load(run.source, out / "candidates", root, False, device)
-            if sets.fingerprint(dataset) != run.content:
+            if sets.fingerprint(dataset, grouped=PROTOCOLS[run.config["protocol"]].grouped) != run.content:
                 raise OSError(f"{run.source} changed during the sweep; start the sweep again")
             _held[run.content] = dataset
         return _held[run.content]

@@ -97,7 +97,7 @@ def bench(
         cleaners: Cleaners for the methods that name none, such as none,conf,clsp (default: none).
         seeds: Seeds, such as 0-4 or 0,2,7; each is a split and an initialisation (default: 0-4).
         inits: Number of initialisations per seed (default: 1).
-        protocol: How to prepare and split datasets: default or uai2025 (default: default).
+        protocol: How to prepare and split datasets: default, uai2025 or grouped (default: default).
         recipe: How to train: uai2025 or quick (default: uai2025).
         epochs: Number of epochs, instead of the recipe's.
         out: Folder for the runs.
@@ -144,14 +144,18 @@ def table(
     methods: Names = None,
     names: Names = None,
     against: File = None,
+    without: Names = None,
+    beside: File = None,
     diagram: File = None,
     into: File = None,
+    block: Text = None,
 ) -> None:
-    """Print a table of results: means and standard deviations, wins, ties and losses, average ranks.
+    """Print tables of results: means and standard deviations, wins, ties and losses, average ranks.
 
     Folders hold runs of `candidly bench`, or Parquet files of other predictions with the columns dataset, method, seed,
     split, row, true, predicted and confidence. With --into, the table replaces the text between the lines
-    "<!-- begin candidly table -->" and "<!-- end candidly table -->" of a Markdown page.
+    "<!-- begin candidly table -->" and "<!-- end candidly table -->" of a Markdown page; with --block NAME, between
+    "<!-- begin candidly table NAME -->" and "<!-- end candidly table NAME -->".
 
     Args:
         folders: Folders with results.
@@ -161,8 +165,11 @@ def table(
         methods: Methods to show, separated by commas, in this order (default: all).
         names: Other names to show, separated by commas, such as proden=PRODEN,lost=Lost.
         against: CSV file with published accuracies (columns method, dataset, seed, test_accuracy) to compare with.
+        without: Methods without which mean differences to --against are shown too, separated by commas.
+        beside: Folder with other runs, such as those of another protocol, to show beside these without a test.
         diagram: Also draw the critical-difference diagram to this file (.svg, .pdf or .png).
         into: Markdown page to update, instead of printing.
+        block: Name of the table in the page, if the page has several.
     """
     from candidly.bench import diagram as diagrams
     from candidly.bench import read, read_csv
@@ -170,17 +177,29 @@ def table(
 
     if into is not None and style not in ("text", "markdown"):
         raise ValueError(f"--into writes Markdown, but --style is {style}; remove one of them")
+    if block is not None and into is None:
+        raise ValueError("--block names a table in a page; name the page with --into, or remove --block")
+    if without is not None and against is None:
+        raise ValueError("--without changes the comparison with --against; add it, or remove --without")
     chosen = {"datasets": split_names(datasets, "--datasets"), "methods": split_names(methods, "--methods")}
     labels = dict(_label(text) for text in split_names(names, "--names"))
     found = read(folders, split=split).select(**{what: wanted or None for what, wanted in chosen.items()})
     published = None if against is None else read_csv(against)
-    text = tables.render(found, style=style if into is None else "markdown", against=published, names=labels)
+    other = None if beside is None else (beside.resolve().name, read(beside, split=split))
+    text = tables.render(
+        found,
+        style=style if into is None else "markdown",
+        against=published,
+        names=labels,
+        without=split_names(without, "--without"),
+        beside=other,
+    )
     if diagram is not None:
         diagrams.draw(found, diagram, labels)
     if into is None:
         say(text.removesuffix("\n"))
     else:
-        tables.insert(into, text)
+        tables.insert(into, text, block)
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -95,15 +95,15 @@ def uniform(y: ArrayLike, num_classes: int, q: float, seed: int) -> NDArray[np.b
     return _draw(lambda rows: q, y, num_classes, seed)
 
 
-def hierarchical(y: ArrayLike, groups: ArrayLike, q: float, seed: int) -> NDArray[np.bool_]:
+def hierarchical(y: ArrayLike, superclasses: ArrayLike, q: float, seed: int) -> NDArray[np.bool_]:
     """Add each wrong label in the superclass of the true label with probability q, and no others.
 
     Parameters
     ----------
     y, q, seed
         As in `uniform`.
-    groups : array of int or str, shape (C,)
-        ``groups[j]`` is the superclass of class j.
+    superclasses : array of int or str, shape (C,)
+        ``superclasses[j]`` is the superclass of class j.
 
     Returns
     -------
@@ -112,16 +112,17 @@ def hierarchical(y: ArrayLike, groups: ArrayLike, q: float, seed: int) -> NDArra
 
     Examples
     --------
-    >>> hierarchical([0, 2], groups=["pet", "pet", "car", "car"], q=1, seed=0).astype(int)
+    >>> hierarchical([0, 2], superclasses=["pet", "pet", "car", "car"], q=1, seed=0).astype(int)
     array([[1, 1, 0, 0],
            [0, 0, 1, 1]])
     """
     q = _probability("q", q)
-    group = np.asarray(groups)
-    if group.ndim != 1 or group.dtype.kind not in "iuU":
-        raise ValueError(f"groups has shape {group.shape} and dtype {group.dtype}; pass one integer or name per class")
-    y, _ = _labels(y, len(group))
-    return _draw(lambda rows: q * (group[y[rows], None] == group), y, len(group), seed)
+    parents = np.asarray(superclasses)
+    if parents.ndim != 1 or parents.dtype.kind not in "iuU":
+        found = f"shape {parents.shape} and dtype {parents.dtype}"
+        raise ValueError(f"superclasses has {found}; pass one integer or name per class")
+    y, _ = _labels(y, len(parents))
+    return _draw(lambda rows: q * (parents[y[rows], None] == parents), y, len(parents), seed)
 
 
 def uniform_superset(y: ArrayLike, num_classes: int, seed: int) -> NDArray[np.bool_]:

@@ -1,6 +1,6 @@
 """The dataset type that all loaders return."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,11 @@ class Dataset:
         The C class names; numbers, if the file has no names.
     num_train : int or None
         Number of training rows, where the publisher fixed a split. They come first; the others are test rows.
-    groups : tuple of int, or None
+    superclasses : tuple of int, or None
         The superclass of each class, if classes have superclasses.
+    groups : (n,) int64 or None
+        The group of each row, such as the scene or recording that it was taken from. Rows of a group resemble each
+        other, so the protocol `grouped` never trains on rows of a group that has test rows.
 
     Raises
     ------
@@ -53,7 +56,8 @@ class Dataset:
     y: NDArray[np.int64] | None
     classes: tuple[str, ...]
     num_train: int | None = None
-    groups: tuple[int, ...] | None = None
+    superclasses: tuple[int, ...] | None = None
+    groups: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         text("name", self.name)
@@ -73,23 +77,30 @@ class Dataset:
             raise ValueError(f"row {row} of X holds a value that is not finite; drop the row or fill the value")
         if self.num_train is not None:
             integer("num_train", self.num_train, least=0, most=len(self.X))
-        if self.groups is not None:
+        if self.superclasses is not None:
             wanted = "one integer per class, the number of its superclass"
-            found = [integer("one of groups", group, least=0) for group in items("groups", self.groups, wanted)]
+            given = items("superclasses", self.superclasses, wanted)
+            found = [integer("one of superclasses", superclass, least=0) for superclass in given]
             if len(found) != len(names):
-                raise ValueError(f"groups has {len(found)} entries for {len(names)} classes; pass {wanted}")
+                raise ValueError(f"superclasses has {len(found)} entries for {len(names)} classes; pass {wanted}")
 
     def _check_arrays(self) -> None:
-        """Check types and shapes of features, candidates and labels, and that every row has a candidate."""
-        X, S, y = self.X, self.S, self.y
+        """Check types and shapes of features, candidates, labels and groups, and that every row has a candidate."""
+        X, S, y, groups = self.X, self.S, self.y, self.groups
         if not isinstance(X, np.ndarray) or X.dtype.kind not in "biuf" or X.ndim < 2:
             raise ValueError(f"X is {_kind(X)}; it must be an array of numbers, (rows, features) or images")
         if not isinstance(S, np.ndarray):
             raise ValueError(f"S is {_kind(S)}; it must be a boolean array (rows, classes)")
         if y is not None and (not isinstance(y, np.ndarray) or y.dtype.kind not in "iu" or y.ndim != 1):
             raise ValueError(f"y is {_kind(y)}; it must be an array with one class number per row, or None")
-        if len(X) != len(S) or (y is not None and len(y) != len(S)):
-            lengths = f"X has {len(X)}, S {len(S)}" + ("" if y is None else f", y {len(y)}")
+        if groups is not None and (
+            not isinstance(groups, np.ndarray) or groups.dtype.kind not in "iu" or groups.ndim != 1
+        ):
+            raise ValueError(f"groups is {_kind(groups)}; it must be an array with one group number per row, or None")
+        optional = {"y": y, "groups": groups}
+        if len(X) != len(S) or any(part is not None and len(part) != len(S) for part in optional.values()):
+            lengths = f"X has {len(X)}, S {len(S)}"
+            lengths += "".join(f", {name} {len(part)}" for name, part in optional.items() if part is not None)
             raise ValueError(f"the numbers of rows differ: {lengths}; give one row per example in each")
         if 0 in X.shape[1:]:
             raise ValueError(f"X is {X.shape}, without features; give at least one")
@@ -97,9 +108,24 @@ class Dataset:
             raise ValueError(f"the number of classes is {S.shape[1]}; S must have at least two columns")
         candidates.check(S)
 
+    def take(self, rows: Any, num_train: int | None = None) -> "Dataset":
+        """Return the dataset with only some of its rows, chosen by an array or a slice.
+
+        Examples
+        --------
+        >>> X, S = np.arange(3.0)[:, None], np.eye(3, dtype=bool)
+        >>> toy = Dataset("toy", X, S, np.arange(3), ("a", "b", "c"), groups=np.array([0, 0, 1]))
+        >>> toy.take([0, 2]).groups.tolist()
+        [0, 1]
+        """
+        y = None if self.y is None else self.y[rows]
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, X=self.X[rows], S=self.S[rows], y=y, groups=groups, num_train=num_train)
+
     def __repr__(self) -> str:
         n, *shape = self.X.shape
         size = f"{n} rows, {'×'.join(map(str, shape))} features, {len(self.classes)} classes"
+        size += "" if self.groups is None else f", {len(np.unique(self.groups))} groups"
         return f"Dataset({self.name!r}: {size}, {self.S.sum() / max(n, 1):.2f} candidates per row)"
 
 

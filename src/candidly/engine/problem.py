@@ -236,6 +236,23 @@ class Problem:
         """Return a problem with the same shapes, classes, seeds and scaling but without rows."""
         return replace(self, X=self.X[:0].clone(), S=self.S[..., :0, :].clone(), rows=(), y=None, weights=None)
 
+    def scaled_to_range(self) -> "Problem":
+        """Return the same problem with each feature scaled to [0, 1] over the training rows of each run.
+
+        Features that are constant over them are only shifted.
+
+        Examples
+        --------
+        >>> problem = Problem.of([[2.0], [4.0], [8.0]], torch.eye(3).bool(), rows=[[0, 1]])
+        >>> problem.scaled_to_range().shift.item(), problem.scaled_to_range().scale.item()
+        (2.0, 0.5)
+        """
+        X = self.X.double()
+        low = torch.stack([X[rows].amin(0, keepdim=True) for rows in self.rows])
+        span = torch.stack([X[rows].amax(0, keepdim=True) for rows in self.rows]) - low
+        scale = torch.where(span > 0, 1 / span.where(span > 0, 1), 1)
+        return replace(self, shift=low.to(self.dtype), scale=scale.to(self.dtype), standardised=True)
+
     def _standardised(self) -> "Problem":
         X = self.X.double()
         mean = torch.stack([X[rows].mean(0, keepdim=True) for rows in self.rows])

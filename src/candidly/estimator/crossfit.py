@@ -1,6 +1,7 @@
 """Cross-fitting: train members × folds networks together, and predict with the networks or learners of each fold."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,34 @@ from candidly.estimator.folds import Plan
 from candidly.estimator.learners import Learners
 from candidly.methods import Method, find_method
 
+STEPS = 3200
+"""Minibatches that a network is trained on, if EPOCHS allows: small tables are read often, large ones a few times."""
 
-def make_recipe(rows: int, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float) -> Recipe:
+EPOCHS = (5, 200)
+"""Smallest and largest default number of epochs."""
+
+WARMUP_PART = 5
+"""A warm-up lasts at most one epoch in this number."""
+
+
+def make_recipe(
+    rows: int, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float, steps: int = STEPS
+) -> Recipe:
     """Return how to train on this number of rows; None means the default for it."""
     usual = 2 ** int(np.log2(rows / 64).round().clip(4, 8))
     batch = usual if batch_size is None else batch_size
-    epochs = (50 if rows < 2000 else 25) if max_epochs is None else max_epochs
+    epochs = int(np.clip(round(steps * batch / rows), *EPOCHS)) if max_epochs is None else max_epochs
     return Recipe("custom", epochs, batch, max_lr=lr, weight_decay=weight_decay)
+
+
+def find_parts(method: str | Method, cleaner: str | Cleaner | None, epochs: int) -> tuple[Method, Cleaner | None]:
+    """Return the method and the cleaner; of those given by name, a warm-up takes at most a fifth of the epochs."""
+    parts: list[Any] = [find_method(method), find_cleaner(cleaner)]
+    for k, given in enumerate((method, cleaner)):
+        warmup = getattr(parts[k], "warmup", None)
+        if isinstance(given, str) and warmup is not None:
+            parts[k] = replace(parts[k], warmup=min(warmup, epochs // WARMUP_PART))
+    return parts[0], parts[1]
 
 
 def train(
@@ -86,11 +108,11 @@ def train(
         scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
         weights=None if weights is None else weights[plan.index],
     )
-    found = find_cleaner(cleaner)
+    found, cleaning = find_parts(method, cleaner, recipe.epochs)
     model = fit(
         problem,
-        find_method(method),
-        None if found is None else found.take(plan.index),
+        found,
+        None if cleaning is None else cleaning.take(plan.index),
         recipe,
         net=net,
         device=device,

@@ -1,7 +1,7 @@
 """CroSel: S. Tian, H. Wei, Y. Wang, L. Feng, *Cross Selection of Confident Pseudo Labels for PLL*, CVPR 2024.
 
-Two networks, independently initialised, warm up with CC. After every epoch each network's bank stores its softmax on
-all rows, and its argmax and maximum of the last 3 epochs. Network k selects
+Two networks, independently initialised, warm up with CC. Each network's bank stores its softmax on all rows, and its
+argmax and maximum of the last 3 epochs. Network k selects
 
     (1)  D_k = rows whose argmax is a candidate, the same in all 3 epochs, and whose mean maximum exceeds 0.9
 
@@ -17,13 +17,18 @@ norm_K of the same network's current softmax on the other view, without gradient
 with weight max(b, 1−b), b ~ Beta(0.75, 0.75). K are the candidates given the mean of these probabilities; CC's loss
 uses them, too. The prediction is the mean of both networks' softmaxes.
 
-Deviations: λ_cr is 2 (the conformal-cleaning paper's; the authors use 1, and 4 for CIFAR-10 with q = .5). Warm-up
-epochs count within the recipe and use its schedule. While nothing is selected, the second batch repeats the first one
-with weight 0, so that batch normalisation has rows to read. A view is a random flip and a shift by up to 4 pixels.
+Deviations: the bank is filled from the training pass, with the probabilities that a row gets when its batch is visited.
+The authors evaluate all rows after each epoch instead (``bank="sweep"``). The noise of batch statistics keeps a
+selection from confirming itself, and no extra pass is needed: see docs/methods/crosel.md. For images, this bank is the
+mean over both views. λ_cr is 2 (the conformal-cleaning paper's; the authors use 1, and 4 for CIFAR-10 with q = .5).
+Warm-up epochs count within the recipe and use its schedule. While nothing is selected, the second batch repeats the
+first one with weight 0, so that batch normalisation has rows to read. A view is a random flip and a shift by up to 4
+pixels.
 """
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -54,6 +59,9 @@ class Crosel(Method):
         What the mean maximum must exceed in (1).
     lambda_cr : float
         Weight of (3).
+    bank : {"training", "sweep"}
+        Where the banks' probabilities come from: the training pass, or a pass over all rows in evaluation mode after
+        each epoch.
 
     Examples
     --------
@@ -64,6 +72,7 @@ class Crosel(Method):
     warmup: int = 10
     confidence: float = 0.9
     lambda_cr: float = 2.0
+    bank: Literal["training", "sweep"] = "training"
 
     def __post_init__(self) -> None:
         arguments.settings(self, warmup={"least": 0}, confidence={"least": 0, "most": 1}, lambda_cr={"least": 0})
@@ -74,7 +83,7 @@ class Crosel(Method):
         new = problem.new_zeros
         self.problem = problem
         self.nets = build_net(copies=NETWORKS)
-        self.bank = new(runs, n, NETWORKS, classes)  # (R, N, 2, C): log-softmax after the last epoch
+        self.stored = new(runs, n, NETWORKS, classes)  # (R, N, 2, C): the bank, as log-softmax
         self.labels = new(runs, n, NETWORKS, EPOCHS_REMEMBERED, dtype=torch.int64) - 1  # (R, N, 2, 3): argmax
         self.maxima = new(runs, n, NETWORKS, EPOCHS_REMEMBERED)  # (R, N, 2, 3): maximum of the softmax
         self.pool = new(runs, n, NETWORKS, dtype=torch.int64)  # (R, N, 2): rows to train on, the selected ones first
@@ -98,6 +107,7 @@ class Crosel(Method):
         """Equations (2) and (3)."""
         if phase == "warm-up":
             z, kept = self._logits_and_candidates(batch)
+            self._store(batch, z.detach().log_softmax(-1))
             return candidate_nll(z, kept).sum(1)
         soft = self._soft_images(batch) if self.images else self._soft_vectors(batch)
         return self._selected(batch) + self.lambda_cr * (1 - self.fraction) * soft  # (3)
@@ -110,8 +120,14 @@ class Crosel(Method):
     def _soft_vectors(self, batch: Batch) -> Tensor:
         """L_soft for vectors, summed over both networks."""
         z, kept = self._logits_and_candidates(batch)
-        bank = batch.take(self.bank).movedim(2, 1)  # (R, 2, B, C)
-        return soft_ce(masked_softmax(other_network(bank, 1), kept), z).sum(1)
+        last = batch.take(self.stored).movedim(2, 1)  # (R, 2, B, C)
+        self._store(batch, z.detach().log_softmax(-1))
+        return soft_ce(masked_softmax(other_network(last, 1), kept), z).sum(1)
+
+    def _store(self, batch: Batch, log_p: Tensor) -> None:
+        """Fill the banks' rows of this batch with log-probabilities (R, 2, B, C)."""
+        if self.bank == "training":
+            batch.put(self.stored, log_p.movedim(1, 2))
 
     def _soft_images(self, batch: Batch) -> Tensor:
         """L_soft for images, summed over both networks."""
@@ -120,8 +136,9 @@ class Crosel(Method):
         views = flip_crop(batch.inputs(batch.rows.repeat(1, 2)), torch.cat([first, second], 1))  # (R, 2B, ...)
         with torch.no_grad():
             z = self._logits(views)  # (R, 2, 2B, C)
-        p = z.softmax(-1).unflatten(2, (2, B)).mean((1, 2))
-        kept = batch.candidates(p).repeat(1, 2, 1).unsqueeze(1)  # (R, 1, 2B, C)
+        p = z.softmax(-1).unflatten(2, (2, B)).mean(2)  # (R, 2, B, C)
+        self._store(batch, p.log())
+        kept = batch.candidates(p.mean(1)).repeat(1, 2, 1).unsqueeze(1)  # (R, 1, 2B, C)
         target = masked_softmax(z.roll(B, 2), kept)  # of each view, what the network says of the other view
         noise = mix.unflatten(-1, (2, -1)).flatten(1, 2)
         mixed, target = mix_up(views, target.movedim(1, 0), noise)
@@ -143,9 +160,10 @@ class Crosel(Method):
         return -torch.where(count > 0, at_label, 0.0).mean(-1).sum(1)
 
     def epoch_end(self, epoch: int, sweep: Sweep) -> None:
-        """Fill the banks and select by equation (1)."""
-        self.bank.copy_(sweep(lambda x: self._logits(x).movedim(1, 2)).log_softmax(-1))
-        maximum, label = self.bank.max(-1, keepdim=True)
+        """Select by equation (1)."""
+        if self.bank == "sweep":
+            self.stored.copy_(sweep(lambda x: self._logits(x).movedim(1, 2)).log_softmax(-1))
+        maximum, label = self.stored.max(-1, keepdim=True)
         self.labels.copy_(torch.cat([self.labels[..., 1:], label], -1))
         self.maxima.copy_(torch.cat([self.maxima[..., 1:], maximum.exp()], -1))
         steady = (self.labels == label).all(-1)

@@ -105,7 +105,7 @@ def test_cifar10(places, monkeypatch, folder):
     write_cifar10(places[0] / folder, pictures, labels)
     dataset = load("cifar10", root=places[0])
     assert_fully_labelled(dataset, pictures, labels, 10)
-    assert dataset.groups is None
+    assert dataset.superclasses is None
 
 
 def test_cifar100(places, monkeypatch):
@@ -117,7 +117,7 @@ def test_cifar100(places, monkeypatch):
         (places[0] / "cifar100" / name).write_bytes(content)
     dataset = load("cifar100", root=places[0])
     assert_fully_labelled(dataset, pictures, labels, 100)
-    assert dataset.groups == tuple(j // 5 for j in range(100))
+    assert dataset.superclasses == tuple(j // 5 for j in range(100))
 
 
 def test_rejects_other_sizes(places, monkeypatch):
@@ -236,4 +236,4 @@ def test_the_published_files(real_files, name):
     else:
         assert covered.all()
     if name == "cifar100":
-        assert np.bincount(dataset.groups).tolist() == [5] * 20
+        assert np.bincount(dataset.superclasses).tolist() == [5] * 20

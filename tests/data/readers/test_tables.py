@@ -372,3 +372,55 @@ def test_names_are_those_of_encode(tmp_path_factory, rows, rows_per_block):
         dataset = read_table(path)
     assert dataset.classes == expected.classes
     np.testing.assert_array_equal(dataset.S, expected.matrix)
+
+
+GROUPED = "a,candidates,groups\n1,cat|dog,s 1\n2,dog,s 2\n3,cat, s 1 \n"
+
+
+@pytest.mark.parametrize("groups", [["s1", "s2", "s1"], [7, -3, 7], pa.array(["s1", "s2", "s1"]).dictionary_encode()])
+def test_groups(tmp_path, groups):
+    for name, options in (("groups", {}), ("scene", {"groups": "scene"})):
+        dataset = read_table(write(tmp_path / "rows.parquet", {**ROWS, name: groups}), **options)
+        assert_is_rows(dataset)
+        assert dataset.groups.tolist() == [0, 1, 0]
+        assert dataset.groups.dtype == np.int64
+
+
+def test_groups_in_csv(tmp_path):
+    path = write_csv(tmp_path / "rows.csv", GROUPED)
+    assert load(path).groups.tolist() == [0, 1, 0]
+    assert load(path).X.tolist() == [[1], [2], [3]]
+    assert read_table(path, drop=["groups"]).groups is None
+    numbers = write_csv(tmp_path / "rows.csv", GROUPED.replace("s ", "0"))
+    assert load(numbers).groups.tolist() == [0, 1, 0]
+    assert read_table(numbers, groups=None).groups is None
+    assert read_table(numbers, groups=None).X.tolist() == [[1, 1], [2, 2], [3, 1]]
+
+
+def test_no_column_of_groups_is_fine(tmp_path):
+    assert load(write_csv(tmp_path / "rows.csv", CSV)).groups is None
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (GROUPED.replace("s 2", ""), {}, "row 1 has no group in column 'groups'; fill it or drop the row"),
+        (GROUPED, {"groups": "group"}, "has no column 'group'.*did you mean 'groups'.*; name another with groups="),
+        (GROUPED, {"groups": "a", "drop": ["a"]}, "has no column 'a'"),
+        (GROUPED, {"groups": "candidates"}, "candidates and groups are both 'candidates'; name two columns"),
+        (GROUPED, {"groups": "label"}, "label and groups are both 'label'"),
+    ],
+)
+def test_refuses_groups(tmp_path, text, options, message):
+    path = write_csv(tmp_path / "rows.csv", text)
+    with pytest.raises(ValueError, match=message):
+        read_table(path, **options)
+
+
+def test_groups_are_integers_or_text(tmp_path):
+    path = write(tmp_path / "rows.parquet", {**ROWS, "groups": [0.5, 1.0, 0.5]})
+    with pytest.raises(ValueError, match="column 'groups' has type double; groups are integers or text, convert it"):
+        load(path)
+    path = write(tmp_path / "rows.parquet", {**ROWS, "groups": pa.nulls(3)})
+    with pytest.raises(ValueError, match="row 0 has no group in column 'groups'"):
+        load(path)

@@ -59,6 +59,14 @@ def test_npz(tmp_path, save):
         np.testing.assert_array_equal(getattr(dataset, field), arrays()[field])
 
 
+@pytest.mark.parametrize("groups", [np.arange(300) // 7 - 3, np.array([f"scene {i // 7:03}" for i in range(300)])])
+def test_npz_with_groups(tmp_path, groups):
+    np.savez(tmp_path / "toy.npz", **arrays(), groups=groups)
+    found = load(tmp_path / "toy.npz").groups
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, np.arange(300) // 7)
+
+
 def test_npz_with_the_least(tmp_path):
     np.savez(tmp_path / "toy.npz", X=np.array([[1], [2]]), S=np.array([[1, 0], [1, 1]]))
     dataset = load(tmp_path / "toy.npz")
@@ -113,6 +121,9 @@ def test_npz_types(tmp_path, X, dtype):
         ({"X": np.full((300, 1), np.finfo(np.longdouble).max)}, "row 0 of X holds a value that is not finite"),
         ({"S": np.ones((300, 1), bool), "classes": None}, "the number of classes is 1; S must have at least two"),
         ({"classes": np.array(["a"] * 7)}, "7 class names for 6 columns of S"),
+        ({"groups": np.zeros(300)}, r"groups is \(300,\) of type float64; save one integer or text per row"),
+        ({"groups": np.zeros((300, 1), int)}, r"groups is \(300, 1\) of type int64"),
+        ({"groups": np.zeros(299, int)}, "the numbers of rows differ: X has 300, S 300, y 300, groups 299"),
     ],
 )
 def test_npz_rejects(tmp_path, change, message):

@@ -79,6 +79,9 @@ class Entry:
         Of the whole dataset; class names if the publisher gives them.
     num_train
         Number of the publisher's training rows, if the publisher fixed a split; they come first.
+    bags
+        Whether consecutive rows with equal candidate sets of two or more labels come from one scene or recording; each
+        such stretch is a group of rows.
     files
         The files, all of which are needed, in this order.
     folders
@@ -100,6 +103,7 @@ class Entry:
     num_classes: int
     classes: tuple[str, ...] = ()
     num_train: int | None = None
+    bags: bool = False
     files: tuple[File, ...] = ()
     folders: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from candidly.candidates.bags import find_bags
 from candidly.data.dataset import Dataset
 from candidly.data.published import locations
 from candidly.data.published.catalogue import Entry, LicenceNotice
@@ -70,7 +71,8 @@ def _read_mat(entry: Entry, path: Path) -> Dataset:
     content = path.read_bytes()
     check(content, entry.files[0], path, entry)
     X, S, y = mat.parse(content, path, any_mark=True)
-    return Dataset(entry.name, X, S, y, tuple(str(j) for j in range(S.shape[1])))
+    groups = find_bags(S).astype(np.int64) if entry.bags else None
+    return Dataset(entry.name, X, S, y, tuple(str(j) for j in range(S.shape[1])), groups=groups)
 
 
 def _assemble(entry: Entry, parts: list[images.Part]) -> Dataset:
@@ -83,8 +85,8 @@ def _assemble(entry: Entry, parts: list[images.Part]) -> Dataset:
             f"the files of {entry.name} hold images {X.shape}, {num_train} of them to train, instead of {entry.shape} "
             f"and {entry.num_train}; get them again from {entry.page}"
         )
-    groups = images.superclass_of_each_class(parts, entry.num_classes)
-    return Dataset(entry.name, X, _one_hot(y, entry.num_classes), y, entry.classes, num_train, groups)
+    superclasses = images.superclass_of_each_class(parts, entry.num_classes)
+    return Dataset(entry.name, X, _one_hot(y, entry.num_classes), y, entry.classes, num_train, superclasses)
 
 
 def _one_hot(y: NDArray[np.int64], num_classes: int) -> NDArray[np.bool_]:

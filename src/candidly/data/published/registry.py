@@ -31,7 +31,13 @@ _SVHN_FILES = (
 
 
 def _realworld(
-    name: str, shape: tuple[int, int], num_classes: int, size: int | None, digest: str, citation: str
+    name: str,
+    shape: tuple[int, int],
+    num_classes: int,
+    size: int | None,
+    digest: str,
+    citation: str,
+    bags: bool = False,
 ) -> Entry:
     file = File(f"{name}.mat", size, digest)
     return Entry(
@@ -42,6 +48,7 @@ def _realworld(
         citation=citation,
         shape=shape,
         num_classes=num_classes,
+        bags=bags,
         files=(file,),
         folders=("realworld",),
         downloads=(Download(f"{_RAW}/data/realworld-datasets/{name}.mat", size, digest),),
@@ -71,6 +78,7 @@ _ENTRIES = (
         1_052_915,
         "sha256:2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743",
         "F. Briggs, X. Fern, R. Raich, Rank-Loss Support Instance Machines for MIML Instance Annotation, KDD 2012",
+        bags=True,
     ),
     _realworld(
         "lost",
@@ -79,6 +87,7 @@ _ENTRIES = (
         936_096,
         "sha256:42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f",
         "T. Cour, B. Sapp, B. Taskar, Learning from Partial Labels, JMLR 12, 2011",
+        bags=True,
     ),
     _realworld(
         "mir-flickr",
@@ -95,6 +104,7 @@ _ENTRIES = (
         381_088,
         "sha256:948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393",
         "L. Liu, T. Dietterich, A Conditional Multinomial Mixture Model for Superset Label Learning, NIPS 2012",
+        bags=True,
     ),
     _realworld(
         "soccer",

@@ -13,7 +13,7 @@ from candidly.data.dataset import Dataset
 from candidly.data.readers.user_files import checked
 from candidly.tables import files
 from candidly.tables.class_columns import Block, Names, is_text, missing_mask, read_classes
-from candidly.tables.columns import is_written_number, number_advice, to_number
+from candidly.tables.columns import decoded, is_written_number, number_advice, to_number
 from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
 
 
@@ -23,6 +23,7 @@ def read_table(
     label: str | None = "label",
     separator: str = "|",
     *,
+    groups: str | None = "groups",
     drop: Sequence[str] = (),
     classes: Sequence[str] | None = None,
     delimiter: str = ",",
@@ -45,6 +46,9 @@ def read_table(
         a feature.
     separator
         The text between the names in a cell.
+    groups
+        The column with the group of each row, if there is one: any value, equal in rows that belong together, such as
+        the name of a scene or recording. With None, groups are not read, and a column `groups` is a feature.
     drop
         Columns to leave out. The index of a data frame (a column without a name, `Unnamed: 0`, `__index_level_0__`, and
         in Parquet and Arrow what pandas noted as the index) is always left out, with a warning.
@@ -57,7 +61,7 @@ def read_table(
     -------
     Dataset
         With float32 features if all feature columns are, else float64. Classes are sorted, integers by value; where all
-        of them are integers, `1.0` is `1`.
+        of them are integers, `1.0` is `1`. Groups are numbered in the order of rows.
 
     Raises
     ------
@@ -88,17 +92,28 @@ def read_table(
         raise ValueError(
             f"candidates and label are both {label!r}; name two columns, or pass label=None if there are no true labels"
         )
+    if groups is not None and groups in (candidates, label):
+        role = "candidates" if groups == candidates else "label"
+        raise ValueError(f"{role} and groups are both {groups!r}; name two columns, or pass groups=None")
     path = arguments.path("path", path)
     file = str(path)
     schema = Schema(arguments.text("candidates", candidates), labels=label, drop=drop, separator=separator)
     names = Names(separator, classes)
     # A comma is the default, which means a tab in `.tsv` files.
-    table = files.read(path, delimiter=None if delimiter == "," else delimiter, texts=schema.named.values())
-    features, schema = choose_features(table, file, _resolve_label(table, file, schema))
+    texts = [*schema.named.values(), *([] if groups is None else [groups])]
+    table = files.read(path, delimiter=None if delimiter == "," else delimiter, texts=texts)
+    schema = _resolve_label(table, file, schema)
+    left = [name for name in table.column_names if name not in schema.drop]
+    grouping = None
+    if groups is not None and (groups != "groups" or groups in left):
+        check_column(table.select(left), file, groups, "groups=")
+        grouping = _read_groups(table.column(groups), groups, file)
+        schema = replace(schema, drop=[*schema.drop, groups])
+    features, schema = choose_features(table, file, schema)
     found = read_classes(table, file, names, candidates, schema.labels)
     columns = {name: table.column(name) for name in features}
     del table
-    return checked(path, _to_matrix(columns, file), found.matrix, found.labels, found.names)
+    return checked(path, _to_matrix(columns, file), found.matrix, found.labels, found.names, grouping)
 
 
 def _resolve_label(table: Any, file: str, schema: Schema) -> Schema:
@@ -116,6 +131,24 @@ def _resolve_label(table: Any, file: str, schema: Schema) -> Schema:
     elif label not in columns and label not in drop:
         check_column(table.select(columns), file, label, OPTIONS["labels"])
     return replace(schema, labels=label, drop=drop)
+
+
+def _read_groups(column: Any, name: str, file: str) -> NDArray[np.int64]:
+    """Return the number of each row's group, counted in the order of rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = decoded(column.combine_chunks())
+    missing = missing_mask(values)
+    if is_text(values.type):
+        values = pc.utf8_trim_whitespace(values)
+        missing |= pc.equal(values.fill_null(""), "").to_numpy(zero_copy_only=False)
+    elif not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
+        raise ValueError(f"{file}: column {name!r} has type {values.type}; groups are integers or text, convert it")
+    if missing.any():
+        place = Block(file, 0).name_row(np.argmax(missing))
+        raise ValueError(f"{place} has no group in column {name!r}; fill it or drop the row")
+    return np.asarray(values.dictionary_encode().indices, np.int64)
 
 
 def _is_same_name(name: str, other: str) -> bool:

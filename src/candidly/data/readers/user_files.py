@@ -24,7 +24,9 @@ def read_mat(path: str | os.PathLike[str]) -> Dataset:
 
 
 def read_npz(path: str | os.PathLike[str]) -> Dataset:
-    """Read a `.npz` file with arrays `X`, `S`, optionally `y` (class numbers) and `classes` (names).
+    """Read a `.npz` file with arrays `X`, `S`, optionally `y` (class numbers), `classes` (names) and `groups`.
+
+    `groups` has one integer or text per row; rows with the same one belong together.
 
     Examples
     --------
@@ -35,7 +37,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     ...     read_npz(file.name).classes
     ('cat', 'dog')
     """
-    arrays = npz.read(path, ["X", "S"], optional=["y", "classes"])
+    arrays = npz.read(path, ["X", "S"], optional=["y", "classes", "groups"])
     X = _features(arrays["X"], path)
     S = arrays["S"]
     y = arrays.get("y")
@@ -43,13 +45,20 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
         raise ValueError(f"{path}: S is {S.shape} of type {S.dtype}; save a matrix (rows, classes) of booleans")
     if y is not None and (y.dtype.kind not in "iu" or y.ndim != 1):
         raise ValueError(f"{path}: y is {y.shape} of type {y.dtype}; save one class number per row")
+    groups = arrays.get("groups")
+    if groups is not None:
+        if groups.dtype.kind not in "Uiu" or groups.ndim != 1:
+            raise ValueError(
+                f"{path}: groups is {groups.shape} of type {groups.dtype}; save one integer or text per row"
+            )
+        groups = np.unique(groups, return_inverse=True)[1]
     if "classes" not in arrays:
-        return checked(path, X, S.astype(bool), y, _numbered(path, S.shape[1]))
+        return checked(path, X, S.astype(bool), y, _numbered(path, S.shape[1]), groups)
     names = arrays["classes"]
     if names.dtype.kind not in "Uiu" or names.ndim != 1:
         raise ValueError(f"{path}: classes is {names.shape} of type {names.dtype}; save one name per column of S")
     _check_names(path, len(names), S.shape[1])
-    return checked(path, X, S.astype(bool), y, tuple(str(name) for name in names))
+    return checked(path, X, S.astype(bool), y, tuple(str(name) for name in names), groups)
 
 
 def _features(X: NDArray[Any], path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -95,13 +104,15 @@ def checked(
     S: NDArray[np.bool_],
     y: NDArray[np.integer] | None,
     classes: tuple[str, ...],
+    groups: NDArray[np.integer] | None = None,
 ) -> Dataset:
     """Return a dataset after checking the content of a user's file.
 
     Warn when true labels are not among the candidates, because real data can have such rows.
     """
     try:
-        found = Dataset(dataset_name(path), X, S, None if y is None else y.astype(np.int64), classes)
+        y, groups = (None if part is None else part.astype(np.int64) for part in (y, groups))
+        found = Dataset(dataset_name(path), X, S, y, classes, groups=groups)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if y is not None:
