@@ -60,7 +60,8 @@ def texts(separator: str = "|") -> list[str]:
 
 def fit(X: Any = None, y: Any = None, weights: Any = None, sample_weight: Any = None, **parameters: Any) -> Any:
     """Fit a small classifier; X and y are the good ones by default."""
-    classifier = PartialLabelClassifier(**{**SMALL, **parameters})
+    small = SMALL if parameters.get("base") is None else {"folds": 2, "rounds": 1, "random_state": 0}
+    classifier = PartialLabelClassifier(**{**small, **parameters})
     return classifier.fit(
         features() if X is None else X, names() if y is None else y, sample_weight=sample_weight, weights=weights
     )
