@@ -42,7 +42,7 @@ def fit(
         out: Folder for the model.
         report: Also write an HTML report to this file (.html).
     """
-    from candidly.cli.checks import check_folder, check_page
+    from candidly.cli.checks import check_base, check_folder, check_page
     from candidly.cli.output import describe_report, name_place, write_page
     from candidly.cli.reading import read
     from candidly.report import saved, summarise
@@ -51,6 +51,7 @@ def fit(
     with output.hide_warnings():
         replaced = check_folder(out)
         check_page(report, out)
+        check_base(training.base)
         rows = read(table, candidates, reading)
         classifier = _train(rows, training, output)
         facts = summarise(classifier, rows.title, rows.ids, rows.labels)

@@ -81,7 +81,7 @@ def to_parts(learners: Learners) -> tuple[dict[str, Tensor], dict[str, Any], dic
         If skops is not installed.
     """
     _check_type(learners.base)
-    _require_skops()
+    require_skops()
     import skops.io
 
     content = {"base": learners.base, "estimators": list(learners.estimators)}
@@ -107,7 +107,7 @@ def of_parts(tensors: Mapping[str, Tensor], facts: Any, data: bytes) -> Learners
     ValueError
         If they are not the parts of learners, or need types that are not allowed.
     """
-    _require_skops()
+    require_skops()
     try:
         _FACTS(facts, "the facts about learners")
         require(hashlib.sha256(data).hexdigest() == facts["sha256"], "the checksum", facts["sha256"])
@@ -127,7 +127,8 @@ def of_parts(tensors: Mapping[str, Tensor], facts: Any, data: bytes) -> Learners
     return Learners(base, tuple(estimators), tuple(facts["rows"]), classes, shape, history)
 
 
-def _require_skops() -> None:
+def require_skops() -> None:
+    """Raise ModuleNotFoundError if skops is not installed."""
     if importlib.util.find_spec("skops") is None:
         raise ModuleNotFoundError(
             "models with a scikit-learn base are saved and loaded with skops, which is not installed; run "
