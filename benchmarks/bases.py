@@ -35,10 +35,8 @@ PROTOCOL = PROTOCOLS["uai2025"]
 TABLES = ("lost", "msrc-v2", "bird-song", "digits+instance-dependent-0.4", "digits+uniform-0.3")
 IMAGES = ("mnist", "fmnist")  # with their published kind of candidate sets
 MOST_ROWS = 5000  # training and test rows of images, together
-BASES = (None, *learners.BASES)
+NETWORKS = "networks"
 REPORTED, CHOSEN = (0, 1), (5,)
-SLOW = "hist-gradient-boosting"  # measured on fewer splits
-FEWER = 1
 PAGE = Path("docs/evidence/bases.md")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
@@ -140,7 +138,7 @@ def fit_together(X: Any, S: Any, plan: Plan, base: Any, rounds: int, seed: int) 
     return [fitting.fit(X[rows], q[rows], last=True) for rows in trained], [len(rows) for rows in trained]
 
 
-def cells(chosen: bool, datasets: list[str]) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
+def cells(chosen: bool, datasets: list[str], bases: list[str]) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
     """Return dataset, name, split and arguments of every cell."""
     if chosen:
         for name in datasets:
@@ -148,10 +146,10 @@ def cells(chosen: bool, datasets: list[str]) -> Iterator[tuple[str, str, int, di
                 label = ", ".join(f"{key} {value}" for key, value in setting.items()) or "defaults"
                 yield from ((name, label, seed, setting) for seed in CHOSEN)
         return
-    for name in datasets:
-        for base in BASES:
-            few = FEWER if base == SLOW or name in IMAGES else len(REPORTED)
-            yield from ((name, base or "networks", seed, {"base": base}) for seed in REPORTED[:few])
+    for seed in REPORTED:
+        for name in datasets:
+            for base in bases:
+                yield name, base, seed, {"base": None if base == NETWORKS else base}
 
 
 def run(args: argparse.Namespace) -> None:
@@ -159,7 +157,7 @@ def run(args: argparse.Namespace) -> None:
     found = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {"cells": {}}
     found["machine"] = {"python": platform.python_version(), "scikit-learn": sklearn.__version__, "cores": 1}
     begun = time.monotonic()
-    for name, label, seed, arguments in cells(args.choose, args.datasets):
+    for name, label, seed, arguments in cells(args.choose, args.datasets, args.bases):
         key = " | ".join(["choose" if args.choose else "report", name, label, str(seed)])
         if key in found["cells"]:
             continue
@@ -215,6 +213,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/bases.json"))
     parser.add_argument("--kept", type=Path, default=Path("runs/bases"), help="folder for generated candidate sets")
     parser.add_argument("--datasets", type=lambda text: text.split(","), default=list(TABLES))
+    parser.add_argument("--bases", type=lambda text: text.split(","), default=[NETWORKS, *learners.BASES])
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after this time")
     parser.add_argument("--choose", action="store_true", help="measure settings of the algorithm")
     parser.add_argument("--page", action="store_true", help="write docs/evidence/bases.md and measure nothing")

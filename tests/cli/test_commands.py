@@ -611,7 +611,7 @@ def test_a_scikit_learn_classifier_is_trained_and_saved(place, capsys):
     ("options", "message"),
     [
         (("--base", "trees"), "unknown base 'trees'; use one of extra-trees, hist-gradient-boosting"),
-        (("--base", "extra-trees", "--epochs", "3"), "max_epochs is 3, but it applies to networks"),
+        (("--base", "extra-trees", "--epochs", "3"), "--epochs is 3, but it applies to networks"),
         (("--base", "extra-trees", "--cleaner", "clsp"), "cleaner is 'clsp', but it applies to networks"),
     ],
 )

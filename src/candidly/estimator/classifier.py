@@ -343,7 +343,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             if not same and (name, value) != ("cleaner", None):
                 raise ValueError(
                     f"{name} is {arguments.shown(value)}, but it applies to networks, and base is "
-                    f"{arguments.shown(self.base)}; leave {name} out, or base"
+                    f"{arguments.shown(self.base)}; leave one of them out"
                 )
 
     def _seeds(self) -> list[np.random.SeedSequence]:
