@@ -634,6 +634,39 @@ def test_progress_is_shown_on_a_terminal(place, capsys, monkeypatch):
     assert seen == [1, 0, 0]
 
 
+def test_a_scikit_learn_classifier_is_trained_and_saved(place, capsys):
+    pytest.importorskip("skops")
+    base = ("--base", "logistic-regression", "--folds", "2")
+    run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", *base)
+    run(capsys, "predict", "model", "rows.csv", "--out", "predicted.csv")
+    assert files.read("predicted.csv")["predicted"].to_pylist() == TABLE["label"].to_pylist()
+    assert PartialLabelClassifier.load("model").base == "logistic-regression"
+    run(capsys, "clean", "large.csv", *ROLES, "--out", "cleaned.csv", *base)
+    assert files.read("cleaned.csv")["predicted"].to_pylist() == LARGE["label"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--base", "trees"), "unknown base 'trees'; use one of extra-trees, hist-gradient-boosting"),
+        (("--base", "extra-trees", "--epochs", "3"), "--epochs is 3, but it applies to networks"),
+        (("--base", "extra-trees", "--cleaner", "clsp"), "cleaner is 'clsp', but it applies to networks"),
+    ],
+)
+def test_options_of_networks_do_not_apply_to_other_classifiers(place, capsys, options, message):
+    with pytest.raises(SystemExit):
+        run(capsys, "clean", "rows.csv", *ROLES, "--out", "cleaned.csv", *options)
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (place / "cleaned.csv").exists()
+
+
+def test_fit_asks_for_skops_before_it_trains(place, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", "--base", "extra-trees")
+    assert "pip install 'candidly[skops]'" in " ".join(capsys.readouterr().err.split())
+
+
 def test_options_reach_the_estimator(place, monkeypatch):
     seen = {}
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.naive_bayes import GaussianNB
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
 import candidly
 from benchmarks.robustness import made
@@ -357,6 +360,18 @@ _TARGETS: dict[str, Target] = {
             "method": METHODS,
             "cleaner": CLEANERS,
             "net": NETS,
+            "base": (
+                bad("a class", GaussianNB),
+                bad("an object", Anything()),
+                bad("a number", 3),
+                bad("an unknown name", "nonsense"),
+                bad("empty", ""),
+                bad("without probabilities", LinearSVC()),
+                bad("a transformer", StandardScaler()),
+                good("None", None, None),
+                good("numpy str", np.str_("logistic-regression"), "logistic-regression"),
+            ),
+            "rounds": integers(2, 1),
             "members": (*integers(2, 1), *HUGE),
             "folds": integers(3, 1),
             "alpha": shares(0.25),

@@ -57,6 +57,16 @@ def check_folder(out: Path) -> bool:
     return holds_model
 
 
+def check_base(base: str | None) -> None:
+    """Raise unless a model with this base can be saved."""
+    from candidly.estimator.learner_files import require_skops
+    from candidly.estimator.learners import find_base
+
+    if base is not None:
+        find_base(base)
+        require_skops()
+
+
 def check_table(out: str, tables: Sequence[str | None], output: OutputOptions, option: str = "--out") -> None:
     """Raise unless the result can be written to `out`, which must not be one of the tables that are read."""
     files.check_writable(out)

@@ -25,12 +25,14 @@ def demo(seeds: int = 5, device: str = "auto") -> None:
 
 
 def methods() -> None:
-    """List the methods."""
+    """List the methods, and the scikit-learn classifiers for --base."""
+    from candidly.estimator.learners import BASES
     from candidly.methods import METHODS
 
     for name, method in METHODS.items():
         summary, _, _ = (method.__doc__ or "").partition("\n")  # python -OO removes docstrings
         say(f"{name:8} {summary}")
+    say(f"--base   {', '.join(BASES)}")
 
 
 def datasets(

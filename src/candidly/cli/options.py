@@ -107,6 +107,7 @@ class TrainingOptions:
 
     Args:
         method: Learning method; `candidly methods` lists them (default: proden).
+        base: Train a scikit-learn classifier instead of networks; `candidly methods` lists them.
         cleaner: What removes candidates while training: conformal, clsp or none (default: conformal).
         members: Number of networks per fold, which are averaged (default: 1).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
@@ -118,6 +119,7 @@ class TrainingOptions:
     """
 
     method: Text = None
+    base: Text = None
     cleaner: Text = None
     members: Number = None
     folds: Number = None

@@ -50,7 +50,7 @@ def fit(
         report: Also write an HTML report to this file (.html).
         lean: Leave the training rows out of the model; then it can predict, and clean other rows, but not be audited.
     """
-    from candidly.cli.checks import check_apart, check_folder, check_folds, check_page, check_table
+    from candidly.cli.checks import check_apart, check_base, check_folder, check_folds, check_page, check_table
     from candidly.cli.output import describe_report, describe_size, name_place, write_page
     from candidly.cli.reading import read
     from candidly.report import saved, summarise
@@ -59,6 +59,7 @@ def fit(
     with output.hide_warnings():
         replaced = check_folder(out)
         check_page(report, out)
+        check_base(training.base)
         if cleaned is not None:
             check_folds(training.folds)
             if cleaned != "-":
@@ -263,7 +264,7 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
     if training.folds is not None and training.folds > n:
         raise ValueError(f"folds is {training.folds} but there are {n} rows; use fewer folds, or add rows")
     given: dict[str, Any] = {"method": training.method, "members": training.members, "folds": training.folds}
-    given |= {"alpha": training.alpha, "max_epochs": training.epochs, "device": training.device}
+    given |= {"alpha": training.alpha, "max_epochs": training.epochs, "device": training.device, "base": training.base}
     given = {name: value for name, value in given.items() if value is not None}
     if training.cleaner is not None:
         given["cleaner"] = None if training.cleaner == "none" else training.cleaner

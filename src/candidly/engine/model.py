@@ -67,6 +67,26 @@ class Model:
         for values in self.history.values():
             values.setflags(write=False)
 
+    @property
+    def runs(self) -> int:
+        """Number of models."""
+        return self.problem.runs
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """Class names."""
+        return self.problem.classes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a row of X."""
+        return tuple(self.problem.X.shape[1:])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return self.problem.X.device
+
     @usual_settings
     def predict(self, X: Any) -> Tensor:
         """Return each run's class probabilities (R, n, C) for rows X (n, ...), on the CPU.

@@ -1,6 +1,7 @@
 """`PartialLabelClassifier`: candidate sets in, class names out. It connects the other rooms and holds no algorithm."""
 
 import functools
+import inspect
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,15 +29,22 @@ from candidly.engine.device import find_device, usual_settings
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
-from candidly.estimator import crossfit, saving, scoring, targets
+from candidly.estimator import crossfit, learners, saving, scoring, targets
 from candidly.estimator.folds import Plan, count_copies, make_plan
 from candidly.estimator.leaks import point_out_bags
+from candidly.estimator.learners import Learners, find_base
 from candidly.estimator.record import Cleaned, FitRecord, Scored, as_array
 from candidly.estimator.saving import Cleaning, SavedClassifier
 from candidly.messages import busy, option, warn
 from candidly.methods import Method, find_method
 from candidly.tables import columns
 from candidly.tables.features import Features
+
+# Parameters without an effect on learners other than networks.
+_FOR_NETWORKS = (
+    *("method", "cleaner", "net", "max_epochs", "lr", "batch_size", "weight_decay", "early_stopping"),
+    "n_iter_no_change",
+)
 
 
 class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -60,8 +68,18 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         or None.
     net : {"mlp", "linear", "resnet9"} or callable
         The network, or a function that returns a new torch module.
+    base : str, estimator or None
+        What to train instead of networks: a scikit-learn classifier with `predict_proba`, such as
+        ``HistGradientBoostingClassifier()`` or a pipeline, or a name: "extra-trees", "hist-gradient-boosting",
+        "logistic-regression". Label weights are estimated out of fold, and the classifier is fitted to them
+        (`candidly.estimator.learners`); one that takes no `sample_weight` is fitted to one label per row. It is copied,
+        with every `random_state` set from that of this classifier. Its parameters can be set as ``base__max_depth``.
+        Parameters that apply to networks must have their defaults: `method`, `cleaner` (or None), `net`, `max_epochs`,
+        `lr`, `weight_decay`, `batch_size`, `early_stopping` and `n_iter_no_change`.
+    rounds : int
+        With `base`, how often label weights are estimated again.
     members : int
-        Number of networks per fold, which are averaged.
+        Number of networks, or copies of `base`, per fold; they are averaged.
     folds : int
         Number of folds. With 2 or more, every fold is held out from `members` networks. With 1, all networks are
         trained on the same rows, without `validation_fraction` of them.
@@ -125,15 +143,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         `transduction_`, `confidence_` and `candidate_proba_`.
     history_ : dict of ndarray, shape (epochs, networks)
         One value per epoch of loss, mean_candidates and share_changed and, where they exist, covering_rate, alpha,
-        threshold and estimated_lost.
+        threshold and estimated_lost. With `base`, loss and share_changed of every round (`Learners`).
     n_iter_ : int
-        Number of epochs.
+        Number of epochs, or of rounds with `base`.
     risk_curve_ : dict of ndarray, shape (points,)
         For falling confidence ("threshold"), the fraction of held-out rows with at least that confidence ("coverage")
         and their estimated error rate ("risk"). `predict` uses it for `max_risk`.
-    features_, model_, calibration_ : Features, Model, Calibration
-        The encoding of the columns of X (``features_.describe()`` explains it), the networks, and the scores of
-        held-out rows that p-values are computed from.
+    features_, model_, calibration_ : Features, Model or Learners, Calibration
+        The encoding of the columns of X (``features_.describe()`` explains it), the networks or, with `base`, the
+        fitted classifiers, and the scores of held-out rows that p-values are computed from.
     schema_ : Schema or None
         The columns of the table that X and y came from (`candidly.tables.schema.Schema`). None unless it is set, as
         ``candidly fit`` does; it is saved with the model, and ``candidly predict`` reads new tables by it.
@@ -157,6 +175,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         cleaner: str | Cleaner | None = "conformal",
         *,
         net: str | Factory = "mlp",
+        base: Any = None,
+        rounds: int = 10,
         members: int = 1,
         folds: int = 5,
         alpha: float = 0.05,
@@ -178,6 +198,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.method = method
         self.cleaner = cleaner
         self.net = net
+        self.base = base
+        self.rounds = rounds
         self.members = members
         self.folds = folds
         self.alpha = alpha
@@ -258,21 +280,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             point_out_bags(encoded[used], S.matrix[used])
         rng = np.random.default_rng(seeds[1])
         plan = make_plan(encoded, S.matrix, copies, int(self.folds), float(self.validation_fraction), rng, group)
-        model = crossfit.train(
-            encoded,
-            S,
-            plan,
-            weights,
-            seeds[2],
-            crossfit.make_recipe(len(plan.index), self.max_epochs, self.batch_size, self.lr, self.weight_decay),
-            method=self.method,
-            cleaner=self.cleaner,
-            net=self.net,
-            members=int(self.members),
-            device=self.device,
-            patience=int(self.n_iter_no_change) if self.early_stopping else None,
-            progress=bool(self.verbose),
-        )
+        model = self._train(encoded, S, plan, weights, seeds[2])
         p = crossfit.out_of_fold(model, encoded, torch.from_numpy(plan.row_fold), plan.folds, bool(self.verbose))
         with busy("estimating which candidates are wrong", bool(self.verbose)):
             self._set_results(encoded, S, plan, p, features, model, int(seeds[3].generate_state(1)[0]), started)
@@ -285,7 +293,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         plan: Plan,
         p: Tensor,
         features: Features,
-        model: Model,
+        model: Model | Learners,
         seed: int,
         started: float,
     ) -> None:
@@ -307,6 +315,30 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.fit_record_: FitRecord | None = FitRecord.of(S, p, **more)
         self.reclean()
 
+    def _train(
+        self, X: NDArray[Any], S: Candidates, plan: Plan, weights: Tensor | None, seed: np.random.SeedSequence
+    ) -> Model | Learners:
+        """Train networks, or copies of `base`."""
+        members, progress = int(self.members), bool(self.verbose)
+        if self.base is not None:
+            base, rounds = find_base(self.base), int(self.rounds)
+            return learners.train(X, S, plan, weights, seed, base, rounds=rounds, members=members, progress=progress)
+        return crossfit.train(
+            X,
+            S,
+            plan,
+            weights,
+            seed,
+            crossfit.make_recipe(len(plan.index), self.max_epochs, self.batch_size, self.lr, self.weight_decay),
+            method=self.method,
+            cleaner=self.cleaner,
+            net=self.net,
+            members=members,
+            device=self.device,
+            patience=int(self.n_iter_no_change) if self.early_stopping else None,
+            progress=progress,
+        )
+
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name. Settings of a method or cleaner are set with a new instance of it."""
         for name in params:
@@ -318,6 +350,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                     f"{name} cannot be set by itself; set {part}= to an instance with other settings, such as "
                     f"{kind}({setting}=...)"
                 )
+            if nested and part == "base" and not hasattr(params.get(part, self.base), "set_params"):
+                found = arguments.shown(params.get(part, self.base))
+                raise ValueError(f"{name} is a setting of base, which is {found}; set base= to a classifier first")
         return super().set_params(**params)
 
     def _validate_parameters(self) -> None:
@@ -325,7 +360,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         find_method(self.method)
         find_cleaner(self.cleaner)
         find_device(self.device)
-        for name in ("members", "folds", "n_iter_no_change", "max_categories"):
+        for name in ("rounds", "members", "folds", "n_iter_no_change", "max_categories"):
             arguments.integer(name, getattr(self, name), least=1)
         for name, least in (("max_epochs", 1), ("batch_size", 2)):
             if getattr(self, name) is not None:
@@ -337,10 +372,25 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if arguments.flag("early_stopping", self.early_stopping) and self.folds == 1 and not self.validation_fraction:
             raise ValueError("early_stopping needs held-out rows, and there are none; set validation_fraction=0.1")
         arguments.flag("force_cleaning", self.force_cleaning)
+        if self.base is not None:
+            find_base(self.base)
+            self._refuse_settings_of_networks()
         if self.separator is not None:
             arguments.text("separator", self.separator, "None or a text, such as '|'")
         if not isinstance(self.verbose, bool | np.bool_):
             arguments.integer("verbose", self.verbose, least=0)
+
+    def _refuse_settings_of_networks(self) -> None:
+        """Raise ValueError for an argument other than its default that has no effect with `base`."""
+        defaults = inspect.signature(type(self).__init__).parameters
+        for name in _FOR_NETWORKS:
+            value, default = getattr(self, name), defaults[name].default
+            same = value is default or (isinstance(value, str | int | float | np.generic) and value == default)
+            if not same and (name, value) != ("cleaner", None):
+                raise ValueError(
+                    f"{name} is {arguments.shown(value)}, but it applies to networks, and base is "
+                    f"{arguments.shown(self.base)}; leave one of them out"
+                )
 
     def _seeds(self) -> list[np.random.SeedSequence]:
         """Return independent seeds for the parts of a training."""
@@ -453,7 +503,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def _class_names(self) -> tuple[Any, ...]:
-        return self.model_.problem.classes
+        return self.model_.classes
 
     def _clean(self, scored: Scored, rows: Tensor, forced: bool) -> tuple[Cleaned, str | None]:
         """Return scored rows after cleaning some of them, and why nothing was removed, if it was kept for a reason."""
@@ -537,7 +587,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         cleaning = saved.cleaning
         self.budget_ = None if cleaning is None else cleaning.budget
         self._set_limits(*((None, None) if cleaning is None else (cleaning.alpha, cleaning.limits)))
-        self.classes_ = as_array(saved.model.problem.classes)
+        self.classes_ = as_array(saved.model.classes)
         self.history_ = dict(saved.model.history)
         self.n_iter_ = len(self.history_["loss"])
         self.trained_on_, self.schema_ = saved.trained_on, saved.schema

@@ -1,4 +1,4 @@
-"""Cross-fitting: train members × folds networks together, and predict with the networks of each fold."""
+"""Cross-fitting: train members × folds networks together, and predict with the networks or learners of each fold."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +20,7 @@ from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
 from candidly.estimator.folds import Plan
+from candidly.estimator.learners import Learners
 from candidly.methods import Method, find_method
 
 STEPS = 3200
@@ -123,7 +124,9 @@ def train(
     return model.without_rows()
 
 
-def probabilities(model: Model, X: NDArray[Any], folds: int, progress: bool) -> Iterator[tuple[slice, Tensor]]:
+def probabilities(
+    model: Model | Learners, X: NDArray[Any], folds: int, progress: bool
+) -> Iterator[tuple[slice, Tensor]]:
     """Yield blocks of rows with their probabilities by the networks of each fold, (folds, b, C) in float64."""
     with tqdm(total=len(X), desc="predicting", unit="row", disable=not progress, delay=2, leave=False) as bar:
         for rows, p in model.predict_blocks(X):
@@ -131,20 +134,20 @@ def probabilities(model: Model, X: NDArray[Any], folds: int, progress: bool) -> 
             bar.update(rows.stop - rows.start)
 
 
-def out_of_fold(model: Model, X: NDArray[Any], fold: Tensor, folds: int, progress: bool) -> Tensor:
+def out_of_fold(model: Model | Learners, X: NDArray[Any], fold: Tensor, folds: int, progress: bool) -> Tensor:
     """Return the probabilities (n, C) of rows by the networks of one fold each, which were not trained on it.
 
     `fold` (n,) is the fold of each row, -1 if it was not held out; such a row is scored by the networks of fold 0.
     """
     fold = fold.clamp_min(0)
-    p = torch.empty(len(X), model.problem.num_classes, dtype=torch.float32)
+    p = torch.empty(len(X), len(model.classes), dtype=torch.float32)
     for rows, some in probabilities(model, X, folds, progress):
         p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
     return p
 
 
 def predict(
-    model: Model, calibration: Calibration, X: NDArray[Any], rules: Sequence[Rule], progress: bool
+    model: Model | Learners, calibration: Calibration, X: NDArray[Any], rules: Sequence[Rule], progress: bool
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     """Return the probabilities (n, C) of new rows by all networks, and their p-values (n, C) by each rule."""
     for rule in rules:

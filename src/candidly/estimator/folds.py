@@ -92,7 +92,7 @@ def make_plan(
     >>> plan.index.tolist(), plan.fold.tolist()
     ([0, 2, 2, 3, 4], [0, 0, 0, 1, 1])
     """
-    key, item = _content(X, np.packbits(S, axis=1)), _content(X)
+    key, item = content(X, np.packbits(S, axis=1)), content(X)
     index = np.repeat(np.arange(len(X)), copies)
     index = index[np.argsort(key[index], kind="stable")]
     items, of_row = np.unique(item[index], return_inverse=True)  # distinct features, and which each training row has
@@ -212,7 +212,7 @@ def _check_trained(trained: int, rows: int, folds: int, grouped: bool) -> None:
         )
 
 
-def _content(X: NDArray[Any], *more: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+def content(X: NDArray[Any], *more: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     """Return the bytes of each row, to sort rows by."""
     plain = X + 0.0 if X.dtype.kind == "f" else X  # makes -0.0 and 0.0 the same bytes
     whole = np.concatenate([np.ascontiguousarray(plain).reshape(len(X), -1).view(np.uint8), *more], 1)

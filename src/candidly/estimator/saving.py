@@ -23,6 +23,8 @@ from candidly.conformal.calibration import Calibration
 from candidly.engine.description import describe
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
+from candidly.estimator import learner_files
+from candidly.estimator.learners import Learners
 from candidly.estimator.record import FitRecord
 from candidly.messages import warn
 from candidly.methods import METHODS, Method
@@ -81,8 +83,8 @@ class SavedClassifier:
     ----------
     parameters : dict
         Constructor arguments.
-    model : Model
-        The networks.
+    model : Model or Learners
+        The networks, or fitted scikit-learn classifiers.
     calibration : Calibration
         Scores of the held-out rows.
     features : Features
@@ -98,7 +100,7 @@ class SavedClassifier:
     """
 
     parameters: Mapping[str, Any]
-    model: Model
+    model: Model | Learners
     calibration: Calibration
     features: Features
     schema: Schema | None
@@ -108,11 +110,15 @@ class SavedClassifier:
 
     def write(self, folder: str | Path, more: Mapping[str, bytes]) -> None:
         """Write `model.json`, a file of tensors and further files, given by name."""
-        for name in self.model.problem.classes:
+        for name in self.model.classes:
             if not isinstance(name, _SIMPLE):
                 kind = type(name).__name__
                 raise ValueError(f"class {name!r} is a {kind}; only names that are text or numbers can be saved")
-        tensors, facts = self.model.parts()
+        if isinstance(self.model, Learners):
+            tensors, facts, files = learner_files.to_parts(self.model)
+            more = {**more, **files}
+        else:
+            tensors, facts = self.model.parts()
         tensors |= self.calibration.tensors()
         cleaning, rows = None, None
         if self.cleaning is not None:
@@ -164,15 +170,21 @@ class SavedClassifier:
             raise ValueError(f"{folder} holds no classifier; if it holds a Model, use candidly.Model.load")
         size = sum(value.nbytes for value in tensors.values())
         scores, limits, rows = (_take(tensors, prefix) for prefix in ("calibration.", _CLEANING, "rows."))
-        model = Model.of_parts(tensors, facts, net=net, method=method)
+        if "learners" in facts:
+            data = states.read_more(folder, learner_files.FILE)
+            model: Model | Learners = learner_files.of_parts(tensors, facts["learners"], data)
+        else:
+            model = Model.of_parts(tensors, facts, net=net, method=method)
         features, calibration = Features.from_json(own.get("features")), Calibration.of_tensors(scores)
-        if features.width != math.prod(model.problem.X.shape[1:]):
+        if features.width != math.prod(model.shape):
             raise ValueError(f"{folder}: the features do not fit the network; restore a copy or save the model again")
-        if model.problem.runs % len(calibration.counts):
+        if model.runs % len(calibration.counts):
             raise ValueError(f"{folder}: the scores do not fit the networks; restore a copy or save the model again")
         given = {name: value for name, value in (("net", net), ("method", method)) if value is not None}
         parameters = _parameters(own.get("parameters"), known) | given
-        classes = model.problem.classes
+        if isinstance(model, Learners) and parameters.get("base") is None:
+            parameters["base"] = model.base
+        classes = model.classes
         try:
             for name, found in (("cleaning", limits), ("rows", rows)):
                 require(bool(found) == (own.get(name) is not None), f"the number of tensors for {name!r}", len(found))

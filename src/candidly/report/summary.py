@@ -15,7 +15,9 @@ from candidly.checks import arguments
 from candidly.cleaning.audit import ALPHAS
 from candidly.cleaning.budget import MIN_ROWS
 from candidly.engine.description import describe
+from candidly.engine.model import Model
 from candidly.estimator import FitRecord, PartialLabelClassifier, targets
+from candidly.estimator.learners import Learners
 from candidly.report.facts import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, ReportFacts, Truth
 from candidly.tables.schema import Schema
 
@@ -23,6 +25,7 @@ _BINS = 10
 _LONGEST = 1000  # characters of a setting or id
 _MOST_CANDIDATES = 100_000  # of all rows in the list of doubtful rows
 _SETTINGS = ("method", "cleaner", "net", "members", "folds", "alpha", "max_epochs", "lr", "batch_size", "weight_decay")
+_SETTINGS_OF_LEARNERS = ("base", "rounds", "members", "folds", "alpha")
 
 Setting = str | int | float | bool | None
 
@@ -72,7 +75,7 @@ def summarise(
         version=__version__,
         date=datetime.date.today().isoformat(),
         seconds=float(record.seconds),
-        device=classifier.model_.problem.X.device.type,
+        device=classifier.model_.device.type,
         words=_describe(classifier, record),
         settings=_settings(record) | _columns(classifier.schema_),
         features=classifier.features_.describe(),
@@ -101,19 +104,17 @@ def _texts(names: Sequence[Any]) -> list[str]:
 def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str]:
     """Return sentences on what was done."""
     S, kept, model = record.candidates, classifier.candidates_, classifier.model_
-    networks, epochs, folds = model.problem.runs, classifier.n_iter_, len(classifier.calibration_.counts)
-    cleaner = " and without a cleaner" if model.cleaner["name"] == "cleaner" else ""
+    folds, noun = len(classifier.calibration_.counts), "networks" if isinstance(model, Model) else "classifiers"
     lines = [
         f"{len(S)} rows have {S.mean_size:.2f} candidates on average, of {len(S.classes)} classes; "
         f"{int(S.singletons.sum())} rows have one candidate.",
-        f"{networks} network{'s were' if networks > 1 else ' was'} trained for {epochs} epoch{'s' * (epochs > 1)} with "
-        f"the method {describe(model.method)['name']}{cleaner}.",
+        _describe_training(model, classifier.n_iter_),
     ]
     held_out = len(record.held_out)
     if folds > 1:
-        lines.append(f"Every row was scored by networks that were not trained on it ({folds} folds).")
+        lines.append(f"Every row was scored by {noun} that were not trained on it ({folds} folds).")
     elif held_out:
-        lines.append(f"{held_out} rows were held out; the networks that scored the other rows were trained on them.")
+        lines.append(f"{held_out} rows were held out; the {noun} that scored the other rows were trained on them.")
     else:
         lines.append("No rows were held out, so no candidate was removed.")
     declined = None if classifier.budget_ is None else classifier.budget_.declined
@@ -136,9 +137,24 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
     return lines
 
 
+def _describe_training(model: Model | Learners, steps: int) -> str:
+    """Return a sentence on what was trained, in a number of epochs or rounds."""
+    several = model.runs > 1
+    if isinstance(model, Learners):
+        return (
+            f"{model.runs} {type(model.base).__name__}{' were' if several else ' was'} trained with label weights that "
+            f"were estimated in {steps} round{'s' * (steps > 1)}."
+        )
+    cleaner = " and without a cleaner" if model.cleaner["name"] == "cleaner" else ""
+    return (
+        f"{model.runs} network{'s were' if several else ' was'} trained for {steps} epoch{'s' * (steps > 1)} with the "
+        f"method {describe(model.method)['name']}{cleaner}."
+    )
+
+
 def _settings(record: FitRecord) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
-    for name in _SETTINGS:
+    for name in _SETTINGS if record.parameters["base"] is None else _SETTINGS_OF_LEARNERS:
         value = record.parameters[name]
         value = value.item() if isinstance(value, np.generic) else value
         found[name] = value if value is None or isinstance(value, str | int | float) else repr(value)[:_LONGEST]
