@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import platform
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,10 +58,16 @@ PLACES = (
 )
 """Datasets by name; after some, a protocol instead of uai2025."""
 
+WHOLE = ("mnist", "fmnist")
+"""Datasets of 60,000 rows, on which few settings are measured."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """How to train: a text such as ``conformal+crosel 3200 steps x4 lr 0.003 width 512``."""
+    """How to train, as a text such as ``conformal+crosel 3200 steps x4 lr 0.003 width 512``.
+
+    ``conformal+proden&crosel`` is the mean of the networks of both methods.
+    """
 
     name: str
     steps: int = 3200
@@ -82,12 +89,18 @@ NAMES = tuple(f"{cleaner}{method}" for method in METHODS for cleaner in ("confor
 SETTINGS = (
     *(Setting(name) for name in NAMES),
     *(Setting(name, steps) for steps in (1600, 6400) for name in NAMES[:4]),
+    Setting("conformal+proden&crosel", 6400, members=2),
+    Setting("conformal+proden", 6400, members=4),
+    Setting("conformal+crosel", 6400, members=4),
+    Setting("conformal+pop", 6400),
+    Setting("conformal+proden", 12800),
+    Setting("conformal+crosel", 12800),
 )
 
 
 def cells(settings: tuple[Setting, ...] = SETTINGS) -> Iterator[tuple[str, Setting]]:
     """Return all cells, the most important settings first."""
-    return itertools.chain.from_iterable(((place, setting) for place in PLACES) for setting in settings)
+    return itertools.chain.from_iterable(((place, setting) for place in PLACES + WHOLE) for setting in settings)
 
 
 @functools.cache
@@ -133,16 +146,18 @@ def measure(place: str, setting: Setting, data: str | None, device: str) -> dict
     problem = prepare(dataset, splits, setting.members)
     rows = len(splits[0][0])
     recipe = crossfit.make_recipe(rows, None, None, setting.lr, 1e-4, steps=setting.steps)
-    cleaner_name, _, method_name = setting.name.rpartition("+")
-    method, cleaner = crossfit.find_parts(method_name, cleaner_name or None, recipe.epochs)
+    cleaner_name, _, method_names = setting.name.rpartition("+")
     mlp.HIDDEN = setting.width
-    start = time.perf_counter()
-    model = fit(problem, method, cleaner, recipe, device=device, progress=False)
-    seconds = time.perf_counter() - start  # reading the history waited for the device
-    accuracy: dict[str, list[float]] = {}
     tests = [test for _, test in splits]
     used = np.unique(np.concatenate(tests))
-    p = model.predict(dataset.X[used]).unflatten(0, (setting.members, len(splits), FOLDS)).double().mean(2)
+    p = torch.zeros(setting.members, len(splits), len(used), len(dataset.classes), dtype=torch.float64)
+    start = time.perf_counter()
+    for name in method_names.split("&"):
+        method, cleaner = crossfit.find_parts(name, cleaner_name or None, recipe.epochs)
+        model = fit(problem, method, cleaner, recipe, device=device, progress=False)
+        p += model.predict(dataset.X[used]).unflatten(0, (setting.members, len(splits), FOLDS)).double().mean(2)
+    seconds = time.perf_counter() - start
+    accuracy: dict[str, list[float]] = {}
     for members in (1, 2, 4, 8):
         if members <= setting.members:
             mean = p[:members].mean(0).numpy()
@@ -230,7 +245,7 @@ def main() -> None:
     parser.add_argument("part", choices=("measure", "collect", "page", "show"))
     parser.add_argument("--data", help="folder with the datasets' files")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no cell after this time")
     parser.add_argument("--match", default="", help="only cells whose name contains this regular expression")
     args = parser.parse_args()
@@ -243,9 +258,11 @@ def main() -> None:
     else:
         RUNS.mkdir(parents=True, exist_ok=True)
         chosen = [cell for cell in cells() if re.search(args.match, f"{cell[0]}, {cell[1]}")]
-        spawn = multiprocessing.get_context("spawn")
+        # The kernels of several threads of one process run on a GPU at the same time, those of processes in turn.
+        on_gpu = find_device(args.device).type == "cuda"
+        kind: Any = threading.Thread if on_gpu else multiprocessing.get_context("spawn").Process
         arguments = (chosen, args.data, args.device, args.minutes)
-        workers = [spawn.Process(target=run, args=arguments) for _ in range(args.jobs)]
+        workers = [kind(target=run, args=arguments) for _ in range(args.jobs)]
         for worker in workers:
             worker.start()
         for worker in workers:

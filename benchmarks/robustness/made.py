@@ -58,13 +58,12 @@ def texts(separator: str = "|") -> list[str]:
     return [separator.join(row) for row in names()]
 
 
-def fit(X: Any = None, y: Any = None, weights: Any = None, sample_weight: Any = None, **parameters: Any) -> Any:
-    """Fit a small classifier; X and y are the good ones by default."""
-    small = SMALL if parameters.get("base") is None else {"folds": 2, "rounds": 1, "random_state": 0}
-    classifier = PartialLabelClassifier(**{**small, **parameters})
-    return classifier.fit(
-        features() if X is None else X, names() if y is None else y, sample_weight=sample_weight, weights=weights
-    )
+def fit(X: Any = None, y: Any = None, **given: Any) -> Any:
+    """Fit a small classifier; X and y are the good ones by default. `given` is for the constructor and for `fit`."""
+    by_row = {name: given.pop(name, None) for name in ("sample_weight", "weights", "groups")}
+    small = SMALL if given.get("base") is None else {"folds": 2, "rounds": 1, "random_state": 0}
+    classifier = PartialLabelClassifier(**{**small, **given})
+    return classifier.fit(features() if X is None else X, names() if y is None else y, **by_row)
 
 
 @functools.cache

@@ -648,3 +648,56 @@ def test_the_shortest_run_decides_about_warnings():
     problem = Problem.of(X, S, rows=[np.arange(300), np.arange(20)], seeds=(0, 1))
     with pytest.warns(UserWarning, match="10 calibration rows are too few"):
         Conformal(level="fixed").setup(problem)
+
+
+def grouped(n=300, groups=None, **settings):
+    """Return the rows that one run calibrates and trains on, given groups."""
+    rng = np.random.default_rng(0)
+    S = torch.from_numpy(np.eye(3, dtype=bool)[rng.integers(3, size=n)])
+    problem = Problem.of(rng.normal(size=(n, 2)), S, seeds=[5], rows=[np.arange(n // 10, n)], groups=groups)
+    cleaner = Conformal(calibration="holdout", **settings)
+    trained = cleaner.setup(problem).rows[0]
+    return cleaner.rows[0].tolist(), trained.tolist()
+
+
+@given(st.lists(st.integers(0, 40), min_size=300, max_size=300), st.floats(0.05, 0.6))
+@settings(max_examples=40)
+def test_calibration_rows_are_held_out_with_their_groups(groups, fraction):
+    assume(len(set(groups[30:])) > 1)
+    held, trained = grouped(groups=groups, fraction=fraction)
+    assert sorted([*held, *trained]) == list(range(30, 300))
+    assert not {groups[i] for i in held} & {groups[i] for i in trained}
+    wanted = min(max(100, int(fraction * 270)), 135)
+    largest = max(groups[30:].count(one) for one in set(groups))
+    assert abs(len(held) - wanted) <= largest
+
+
+def test_groups_of_one_row_change_no_calibration_rows():
+    assert grouped(groups=np.random.default_rng(1).permutation(300)) == grouped()
+
+
+def test_the_sizes_of_groups_do_not_decide_which_calibrate():
+    """A large group is drawn as often as a small one."""
+    groups = np.array([0] * 60 + list(range(1, 41)) * 1)
+    S = torch.eye(2).bool()[torch.arange(100) % 2]
+    problem = Problem.of(np.zeros((100, 1)), S, seeds=range(300), groups=groups)
+    cleaner = Conformal(calibration="holdout")
+    trained = cleaner.setup(problem).rows
+    with_large = sum(0 not in rows for rows in trained)
+    assert 0 < with_large < 200
+
+
+def test_one_group_cannot_be_held_out():
+    with pytest.raises(ValueError, match="training rows all have one group; use calibration='reuse', or more groups"):
+        grouped(groups=[7] * 300)
+
+
+def test_reused_calibration_rows_ignore_groups():
+    rng = np.random.default_rng(0)
+    S = np.eye(3, dtype=bool)[rng.integers(3, size=300)]
+    chosen = []
+    for groups in (None, np.arange(300) // 50):
+        cleaner = Conformal()
+        assert len(cleaner.setup(Problem.of(np.zeros((300, 1)), S, groups=groups)).rows[0]) == 300
+        chosen.append(cleaner.rows)
+    assert torch.equal(*chosen)

@@ -503,8 +503,8 @@ def test_votes_become_candidates(place, capsys):
 def test_shares_of_votes_are_weights_and_rows_keep_their_order(place, capsys, monkeypatch):
     seen = {}
 
-    def fit(self, X, y, weights=None):
-        seen.update(X=X, y=y, weights=weights)
+    def fit(self, X, y, weights=None, groups=None):
+        seen.update(X=X, y=y, weights=weights, groups=groups)
         raise ValueError("seen enough")
 
     monkeypatch.setattr(PartialLabelClassifier, "fit", fit)
@@ -518,6 +518,43 @@ def test_shares_of_votes_are_weights_and_rows_keep_their_order(place, capsys, mo
         cast = VOTES["what"].to_pylist()[3 * row : 3 * row + 3]
         assert set(sets) == set(cast)
         np.testing.assert_allclose(seen["weights"][row], [cast.count(name) / 3 for name in seen["y"].classes])
+    assert seen["groups"] is None
+
+
+def test_groups_are_held_out_together_and_no_feature(place, capsys):
+    groups = [f"{i // 4:02}" for i in range(40)]
+    files.write(TABLE.append_column("scene", pa.array(groups)), "scenes.csv")
+    run(capsys, "fit", "scenes.csv", *ROLES, "--groups", "scene", "--out", "model", *TINY)
+    loaded = PartialLabelClassifier.load("model")
+    assert loaded.schema_.groups == "scene"
+    assert loaded.feature_names_in_.tolist() == ["size", "colour"]
+    for rows in ("rows.csv", "scenes.csv"):
+        run(capsys, "predict", "model", rows, "--out", f"of-{rows}")
+        run(capsys, "evaluate", "model", rows, "--labels", "label")
+    assert files.read("of-rows.csv").equals(files.read("of-scenes.csv"))
+    expected = PartialLabelClassifier(max_epochs=3, folds=2, device="cpu", random_state=0)
+    expected.fit(TABLE.select(["size", "colour"]), TABLE["tags"].to_pylist(), groups=groups)
+    for command in (("clean", "--out", "new.parquet"), ("audit",)):
+        with pytest.raises(SystemExit):
+            cli.main([command[0], "rows.csv", *ROLES, "--groups", "scene", *command[1:], *TINY])
+        assert "has no column 'scene'; name another with --groups" in capsys.readouterr().err
+    run(capsys, "clean", "scenes.csv", *ROLES, "--groups", "scene", "--out", "new.parquet", *TINY)
+    confidence = files.read("new.parquet")["confidence"].to_numpy()
+    np.testing.assert_array_equal(confidence, expected.confidence_)
+
+
+def test_groups_of_votes(place, capsys):
+    scenes = pa.array([f"s{i // 9}" for i in range(90)])
+    files.write(VOTES.append_column("scene", scenes), "votes.csv")
+    files.write(TABLE.slice(0, 30), "rows.csv")
+    options = (*LONG, "--id", "id", "--drop", "tags,label", "--groups", "scene", "--out", "new.csv", *TINY)
+    run(capsys, "clean", *options)
+    assert files.read("new.csv").num_rows == 30
+    files.write(VOTES.append_column("scene", pa.array([f"s{i}" for i in range(90)])), "votes.csv")
+    with pytest.raises(SystemExit):
+        cli.main(["clean", *options])
+    error = capsys.readouterr().err
+    assert re.search(r"votes.csv: task '000' has the group 's1' in row 1 and 's0' before, in column 'scene'", error)
 
 
 def test_votes_in_columns_of_the_same_table(place, capsys):
@@ -584,7 +621,7 @@ def test_the_index_of_a_data_frame_is_no_feature(place, capsys):
 def test_progress_is_shown_on_a_terminal(place, capsys, monkeypatch):
     seen = []
 
-    def fit(self, X, y, weights=None):
+    def fit(self, X, y, weights=None, groups=None):
         seen.append(self.verbose)
         raise ValueError("seen enough")
 
@@ -632,7 +669,7 @@ def test_fit_asks_for_skops_before_it_trains(place, capsys, monkeypatch):
 def test_options_reach_the_estimator(place, monkeypatch):
     seen = {}
 
-    def fit(self, X, y, weights=None):
+    def fit(self, X, y, weights=None, groups=None):
         seen.update(self.get_params(), sets=y)
         raise ValueError("seen enough")
 

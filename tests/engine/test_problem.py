@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from candidly.candidates import encode
 from candidly.engine.batches import scaled
 from candidly.engine.building import builder
+from candidly.engine.description import fingerprint
 from candidly.engine.problem import Problem, stream
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
@@ -389,3 +390,15 @@ def test_weights_change_what_is_learned():
 def test_bad_weights_are_refused(weights, message):
     with pytest.raises(ValueError, match=message):
         Problem.of(np.zeros((3, 1)), [[True, False], [True, True], [False, True]], weights=weights)
+
+
+def test_groups_are_numbers_one_per_row():
+    X, S = np.zeros((3, 1)), np.eye(3, dtype=bool)
+    problem = Problem.of(X, S, groups=np.array([1, 1, 2], np.uint8))
+    assert problem.groups.tolist() == [1, 1, 2]
+    assert problem.groups.dtype == torch.int64
+    assert problem.without_rows().groups is None
+    assert fingerprint(problem) != fingerprint(Problem.of(X, S)), "they may decide which rows train"
+    for wrong in ([1, 2], ["a", "a", "b"], [0.5, 1, 2], [[1], [1], [2]]):
+        with pytest.raises(ValueError, match="groups has dtype"):
+            Problem.of(X, S, groups=wrong)

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -20,7 +21,7 @@ from candidly import Clsp, Conformal, Oracle, PartialLabelClassifier, candidates
 from candidly.cleaning.audit import ALPHAS
 from candidly.cleaning.budget import Budget
 from candidly.data import corrupt
-from candidly.estimator import Rule, evaluate, scoring
+from candidly.estimator import Rule, crossfit, evaluate, scoring
 from candidly.methods import Cc, Pop
 from candidly.report.facts import ReportFacts
 from candidly.tables import columns
@@ -1005,3 +1006,87 @@ def test_masked_true_labels_are_unknown(fitted):
     assert evaluate(fitted, X, labels).rows == 40
     with pytest.raises(ValueError, match="pass one class name per row"):
         evaluate(fitted, X, candidates.encode(labels.data))
+
+
+def by_tens(n=60):
+    return np.arange(n) // 10
+
+
+def test_groups_are_held_out_together_and_recorded():
+    X, S, _ = made()
+    classifier = cheap(max_epochs=2, folds=3).fit(X, lists(S), groups=by_tens())
+    groups = classifier.fit_record_.groups.numpy()
+    assert len(set(groups)) == 6
+    assert all(len(set(groups[by_tens() == one])) == 1 for one in range(6))
+    assert sorted(classifier.calibration_.counts.tolist()) == [20, 20, 20]
+    texts = cheap(max_epochs=2, folds=3).fit(X, lists(S), groups=[f"scene {9 - one}" for one in by_tens()])
+    np.testing.assert_array_equal(classifier.predict_p(X), texts.predict_p(X), "their names do not matter")
+    assert cheap(max_epochs=2).fit(X, lists(S)).fit_record_.groups is None
+
+
+def test_groups_of_one_row_change_nothing():
+    X, S, _ = made()
+    for settings in ({}, {"folds": 1, "early_stopping": True}, {"cleaner": Conformal(calibration="holdout")}):
+        classifier = cheap(max_epochs=3, **settings)
+        expected = classifier.fit(X, lists(S)).predict_p(X)
+        for alone in (range(60), [None] * 60, np.full(60, np.nan)):
+            np.testing.assert_array_equal(classifier.fit(X, lists(S), groups=alone).predict_p(X), expected)
+
+
+def test_early_stopping_and_calibration_hold_groups_out(monkeypatch):
+    X, S, _ = made()
+    seen = {}
+    fit = crossfit.fit
+
+    def watch(problem, method, cleaner, recipe, **given):
+        seen.update(problem=problem, cleaner=cleaner, **given)
+        return fit(problem, method, cleaner, recipe, **given)
+
+    monkeypatch.setattr(crossfit, "fit", watch)
+    group = np.random.default_rng(0).permutation(by_tens())
+    cleaner = Conformal(calibration="holdout")
+    cheap(max_epochs=2, folds=1, early_stopping=True, validation_fraction=0.2, cleaner=cleaner).fit(
+        X, lists(S), groups=group
+    )
+    number = seen["problem"].groups.numpy()
+    (trained,), (held_out,) = seen["problem"].rows, seen["held_out"]
+    assert len(held_out) == 10
+    assert not set(number[held_out]) & set(number[trained])
+    again = copy.deepcopy(cleaner)
+    kept = again.setup(seen["problem"]).rows[0]
+    assert not set(number[again.rows[0]]) & set(number[kept])
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([0, 1], "groups has 2 values, but there are 60 rows"),
+        ([0] * 60, r"groups connects all 60 rows, .*--groups \(in Python, groups=\)"),
+        ("scene", "groups is 'scene'; pass one text or number per row"),
+        ([[0]] * 60, r"groups holds \[0\] in row 0; pass one text or number per row"),
+        (np.zeros((60, 2)), r"groups has shape \(60, 2\); pass one"),
+        (7, "groups is 7; pass one"),
+        (pd.Series(range(60), index=range(60, 0, -1)), None),
+    ],
+)
+def test_wrong_groups(groups, message):
+    X, S, _ = made()
+    if message is None:
+        X, message = pd.DataFrame(X, index=range(1, 61)), "groups has the index of X in another order"
+    with pytest.raises(ValueError, match=message):
+        cheap(max_epochs=1).fit(X, lists(S), groups=groups)
+
+
+def test_groups_are_routed():
+    X, S, _ = made()
+    group = by_tens()
+    with config_context(enable_metadata_routing=True):
+        classifier = cheap(max_epochs=1).set_fit_request(groups=True)
+        scores = cross_val_score(
+            classifier, X, lists(S), cv=GroupKFold(3), params={"groups": group}, error_score="raise"
+        )
+        assert scores.shape == (3,)
+        with pytest.raises(ValueError, match="groups connects all"):
+            cross_val_score(
+                classifier, X, lists(S), cv=GroupKFold(2), params={"groups": group // 3}, error_score="raise"
+            )

@@ -25,6 +25,7 @@ SAMPLE = {
         "Problem.of(dtype=integers)",
         "from_annotations(min_share=text)",
         "corrupt.uniform(q=a list)",
+        "find_bags(S=names)",
     ),
     "tensors": ("metrics.accuracy(p=a list)", "metrics.covered(S=too few rows)"),
     "features": (
@@ -44,7 +45,12 @@ SAMPLE = {
         "score with y of class numbers",
         "score with y of an empty row",
     ),
-    "weights": ("fit with sample_weight masked", "score with sample_weight NaN", "fit with weights transposed"),
+    "weights": (
+        "fit with sample_weight masked",
+        "score with sample_weight NaN",
+        "fit with weights transposed",
+        "fit with groups a meta tensor",
+    ),
     "votes": ("long votes: far timestamps as tasks", "wide votes: a repeated task", "clean: an unclosed quote"),
     "prediction": (
         "columns labelled by tuples in another order",

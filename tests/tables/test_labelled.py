@@ -136,6 +136,37 @@ def test_annotators_are_no_features(tmp_path):
     assert rows.candidates.decode() == [("x", "z"), ("y",), ("x",)]
 
 
+def test_groups_are_texts_and_no_feature(tmp_path):
+    path = put(tmp_path, ROWS | {"scene": [1.0, None, 1.0]})
+    rows = read_labelled(path, Schema("tags", "id", "truth", groups="scene"))
+    assert rows.groups == ["1", None, "1"]
+    assert rows.features.column_names == ["size"]
+    assert read_labelled(path, Schema("tags", "id", "truth", drop=["scene"])).groups is None
+    with pytest.raises(ValueError, match="labels and groups both name the column 'truth'"):
+        read_labelled(path, Schema("tags", "id", "truth", groups="truth"))
+    path = put(tmp_path, ROWS | {"scene": [[1], [2], [1]]})
+    with pytest.raises(ValueError, match=r"column 'scene' has type .*; groups are texts or numbers, convert them"):
+        read_labelled(path, Schema("tags", "id", "truth", groups="scene"))
+
+
+def test_groups_of_votes_are_a_column_of_either_table(tmp_path):
+    schema = Schema(id="id", labels="truth", drop=["tags"], groups="scene")
+    votes = put(tmp_path, VOTES, "v.csv")
+    rows, _ = read_votes(votes, VoteColumns(), put(tmp_path, ROWS | {"scene": ["p", "q", ""]}), schema)
+    assert rows.groups == ["p", "q", None]
+    votes = put(tmp_path, VOTES | {"scene": ["q", "p", "q", "p", None]}, "v.csv")
+    rows, _ = read_votes(votes, VoteColumns(), put(tmp_path, ROWS), schema)
+    assert rows.groups == ["p", "q", None]
+    assert rows.features.column_names == ["size"]
+    votes = put(tmp_path, VOTES | {"scene": ["q", "p", "q", "q", None]}, "v.csv")
+    with pytest.raises(ValueError, match=r"v.csv: task 'a' has the group 'q' in row 3 and 'p' before.*'scene'"):
+        read_votes(votes, VoteColumns(), put(tmp_path, ROWS), schema)
+    rows, _ = read_votes(votes, VoteColumns(), put(tmp_path, ROWS | {"scene": ["r", "r", "r"]}), schema)
+    assert rows.groups == ["r", "r", "r"], "the table of features comes first"
+    with pytest.raises(ValueError, match=r"has no column 'scene'; name another with --groups"):
+        read_votes(put(tmp_path, VOTES, "v.csv"), VoteColumns(), put(tmp_path, ROWS), schema)
+
+
 def test_thresholds_and_classes_of_votes(tmp_path):
     votes, features = put(tmp_path, VOTES, "v.csv"), put(tmp_path, ROWS)
     roles = Schema(id="id", drop=["tags", "truth"])

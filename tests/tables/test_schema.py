@@ -140,3 +140,12 @@ def test_long_headers_are_cut(path):
     write(path, {f"x{j}": [1, 2] for j in range(500)})
     with pytest.raises(ValueError, match=r"'x18', 'x19' and 480 more$"):
         load(path)
+
+
+def test_schemas_of_older_models_have_no_groups():
+    facts = Schema("a", groups="g").to_json()
+    assert Schema.from_json(facts).groups == "g"
+    del facts["groups"]
+    assert Schema.from_json(facts).groups is None
+    with pytest.raises(ValueError, match="groups"):
+        Schema.from_json(facts | {"groups": 3})

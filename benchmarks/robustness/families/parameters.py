@@ -725,6 +725,16 @@ _TARGETS: dict[str, Target] = {
                 bad("complex", made.matrix() * 1j),
                 good("a list", made.matrix().astype(int).tolist(), made.matrix().astype(float)),
             ),
+            "groups": (
+                bad("a text", "scene"),
+                bad("texts", ["a"] * made.ROWS),
+                bad("fractions", np.arange(made.ROWS) / 2),
+                bad("too few", np.arange(made.ROWS - 1)),
+                bad("a matrix", np.zeros((made.ROWS, 2), int)),
+                bad("an object", Anything()),
+                good("a list", list(range(made.ROWS)), np.arange(made.ROWS)),
+                good("int8", np.zeros(made.ROWS, np.int8), np.zeros(made.ROWS, np.int64)),
+            ),
             "dtype": (
                 bad("a text", "float32"),
                 bad("None", None),
@@ -1184,6 +1194,23 @@ _TARGETS: dict[str, Target] = {
             "drop": ("drop", "nothing", "candidates"),
         },
     ),
+    "find_bags": Target(
+        lambda **given: candidly.candidates.find_bags(**({"S": made.matrix()} | given)),
+        candidly.candidates.find_bags,
+        {
+            "S": (
+                bad("None", None),
+                bad("a text", "cat|dog"),
+                bad("names", made.names()),
+                bad("integers", made.matrix().astype(int)),
+                bad("a vector", made.matrix()[0]),
+                bad("a tensor", torch.tensor(made.matrix().tolist())),
+                bad("an object", Anything()),
+                good("Candidates", candidly.candidates.encode(made.names()), made.matrix()),
+                good("columns first", np.asfortranarray(made.matrix()), made.matrix()),
+            ),
+        },
+    ),
     "Schema": Target(
         _with_files(
             lambda **given: (
@@ -1195,6 +1222,7 @@ _TARGETS: dict[str, Target] = {
             "candidates": texts_("tags", none=True),
             "id": texts_("id", none=True),
             "labels": texts_("truth", none=True),
+            "groups": texts_("size", none=True),
             "drop": (bad("a text", "age"), bad("a number", 3), bad("None inside", [None]), bad("missing", ["nothing"])),
             "separator": texts_("|"),
             "delimiter": (
@@ -1209,6 +1237,7 @@ _TARGETS: dict[str, Target] = {
             "candidates": ("candidates", "column"),
             "id": ("id", "column"),
             "labels": ("labels", "column"),
+            "groups": ("groups", "column"),
             "drop": ("drop", "nothing"),
         },
     ),

@@ -1,4 +1,4 @@
-"""Weights of rows (`sample_weight`) and of candidates (`weights`)."""
+"""Weights of rows (`sample_weight`) and of candidates (`weights`), and groups of rows (`groups`)."""
 
 import decimal
 import math
@@ -102,9 +102,54 @@ CANDIDATES: dict[str, tuple[Callable[[], Any], Expected]] = {
     ),
 }
 
+TENS = np.arange(N) // 10  # the groups that others are compared with
+
+
+def by_tens(result: Any) -> bool:
+    """Check that rows were grouped by tens."""
+    return made.same(result, made.fit(groups=TENS))
+
+
+def ungrouped(result: Any) -> bool:
+    """Check that every row was a group by itself."""
+    return made.same(result, made.fit())
+
+
+GROUPS: dict[str, tuple[Callable[[], Any], Expected]] = {
+    "too few": (lambda: TENS[1:], error("groups")),
+    "too many": (lambda: [*TENS, 0], error("groups")),
+    "one group": (lambda: np.zeros(N, int), error("groups")),
+    "a matrix": (lambda: np.stack([TENS, TENS], 1), error("groups")),
+    "a text": (lambda: "scene", error("groups")),
+    "a number": (lambda: 3, error("groups")),
+    "a dict": (lambda: dict.fromkeys(range(N), 0), error("groups")),
+    "a set": (lambda: set(range(N)), error("groups")),
+    "an object": (object, error("groups")),
+    "lists inside": (lambda: [[group] for group in TENS], error("groups")),
+    "another index": (lambda: pd.Series(TENS, index=[f"r{i}" for i in range(N)]), right(by_tens)),
+    "a list": (lambda: TENS.tolist(), right(by_tens)),
+    "texts": (lambda: [f"scene {group}" for group in TENS], right(by_tens)),
+    "texts in a Series": (lambda: pd.Series(TENS).astype(str), right(by_tens)),
+    "categories": (lambda: pd.Series(TENS).astype(str).astype("category"), right(by_tens)),
+    "floats": (lambda: TENS / 2, right(by_tens)),
+    "tuples": (lambda: [("a", int(group)) for group in TENS], right(by_tens)),
+    "dates": (lambda: np.datetime64("2020-01-01") + TENS, right(by_tens)),
+    "a tensor": (lambda: torch.from_numpy(TENS), either("groups", check=by_tens)),
+    "a column": (lambda: TENS[:, None], either("groups", check=by_tens)),
+    "a generator": (lambda: iter(TENS.tolist()), either("groups", check=by_tens)),
+    "a meta tensor": (lambda: torch.ones(N, device="meta"), error("groups")),
+    "None": (lambda: [None] * N, right(ungrouped)),
+    "NaN": (lambda: np.full(N, math.nan), right(ungrouped)),
+    "blank texts": (lambda: [" "] * N, right(ungrouped)),
+    "masked": (lambda: np.ma.masked_array(TENS, mask=np.ones(N, bool)), right(ungrouped)),
+    "row numbers": (lambda: range(N), right(ungrouped)),
+}
+
 
 def cases() -> Iterator[Case]:
     """Yield the cases."""
+    for name, (make, expected) in GROUPS.items():
+        yield Case(FAMILY, f"fit with groups {name}", lambda make=make: made.fit(groups=make()), expected)
     for name, (make, expected) in ROWS.items():
         yield Case(FAMILY, f"fit with sample_weight {name}", lambda make=make: made.fit(sample_weight=make()), expected)
     scores = {

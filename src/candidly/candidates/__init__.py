@@ -1,6 +1,7 @@
 """Candidate sets: a boolean matrix (n, C) with class names, and conversions from labels and annotators' votes."""
 
+from candidly.candidates.bags import find_bags
 from candidly.candidates.sets import Candidates, check, encode
 from candidly.candidates.votes import Agreement, Votes, from_annotations
 
-__all__ = ["Agreement", "Candidates", "Votes", "check", "encode", "from_annotations"]
+__all__ = ["Agreement", "Candidates", "Votes", "check", "encode", "find_bags", "from_annotations"]

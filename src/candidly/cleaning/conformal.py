@@ -53,7 +53,8 @@ class Conformal(Cleaner):
     calibration : {"reuse", "holdout", "auto"}
         Whether the networks also train on the calibration rows. "auto" is the choice of the published experiments: all
         single-candidate rows calibrate if there are enough of them; rows are held out only if there are at least 1000
-        per class.
+        per class. Where the rows have groups, whole groups are held out. With "reuse" no row is held out, so groups
+        make no difference.
     fraction : float
         Fraction of the rows that calibrate. At least 100 rows do, or half of the rows if there are fewer than 200.
     warmup : int
@@ -132,7 +133,7 @@ class Conformal(Cleaner):
     def setup(self, problem: Problem) -> Problem:
         """Choose the calibration rows of each run."""
         runs = zip(problem.seeds, problem.rows, problem.sets, strict=True)
-        chosen, drawn, trained = zip(*(self._choose(*run) for run in runs), strict=True)
+        chosen, drawn, trained = zip(*(self._choose(*run, problem.groups) for run in runs), strict=True)
         fewest = min(len(rows) for rows in chosen)
         if fewest == 0:
             raise ValueError("no calibration row has a single candidate; use another score, such as 'best'")
@@ -164,14 +165,16 @@ class Conformal(Cleaner):
             self.shadow = _take(problem.sets, self.audit)  # (R, M', C): `pruned` for audit rows, held out or not
             self.stopped = new(R, dtype=torch.bool)  # (R,)
 
-    def _choose(self, seed: int, rows: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _choose(self, seed: int, rows: Tensor, S: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return one run's calibration rows, those drawn at random for calibration, and the training rows."""
         n = len(rows)
         m = min(max(_MIN_CALIBRATION_ROWS, int(self.fraction * n)), n // 2)
         shuffled = rows[torch.randperm(n, generator=stream(seed, "calibration")).to(rows.device)]
-        drawn = shuffled[:m].sort().values
         many = n / S.shape[-1] >= _ROWS_PER_CLASS_TO_HOLD_OUT
         hold_out = self.calibration == "holdout" or (self.calibration == "auto" and many)
+        if hold_out and groups is not None:
+            shuffled, m = _by_group(shuffled, groups, m)
+        drawn = shuffled[:m].sort().values
         trained = shuffled[m:].sort().values if hold_out else rows
         single = S.sum(-1) == 1
         if self.score == "singletons":
@@ -293,6 +296,26 @@ class Conformal(Cleaner):
         """Return the smallest p that is kept at a level, (R,)."""
         ranks_removed = torch.searchsorted(self.shares, level[:, None], right=True)
         return self.limits.gather(1, ranks_removed).squeeze(1)
+
+
+def _by_group(shuffled: Tensor, groups: Tensor, m: int) -> tuple[Tensor, int]:
+    """Reorder shuffled rows such that groups are consecutive, and return where to cut, between groups and nearest to m.
+
+    A group has the place of its first row by number, so that the order of groups does not depend on their sizes.
+    """
+    _, group, sizes = groups[shuffled].unique(return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
+        raise ValueError(
+            "the cleaner holds calibration rows out of training, but a run's training rows all have one group; use "
+            "calibration='reuse', or more groups"
+        )
+    places = torch.arange(len(shuffled), device=shuffled.device)
+    lowest = torch.full_like(sizes, int(shuffled.max())).scatter_reduce_(0, group, shuffled, "amin")
+    leads = shuffled == lowest[group]
+    place = torch.zeros_like(sizes).scatter_(0, group[leads], places[leads])
+    ends = sizes[place.argsort()].cumsum(0)[:-1]
+    cut = int(ends[(ends - m).abs().argmin()])
+    return shuffled[place[group].argsort(stable=True)], cut
 
 
 def _intersect(S: Tensor, p: Tensor, limit: Tensor) -> Tensor:

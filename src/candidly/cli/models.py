@@ -40,7 +40,8 @@ def predict(
 ) -> None:
     """Predict the classes of new rows with a model.
 
-    The table needs the model's feature columns. Its columns of ids, candidates and labels are ignored if present.
+    The table needs the model's feature columns. Its columns of ids, candidates, labels and groups are ignored if
+    present.
 
     Args:
         model: Folder that `candidly fit` wrote.

@@ -58,6 +58,7 @@ class ReadingOptions:
     Args:
         id: Column of row ids. Ids must be unique. It is kept and is not a feature.
         labels: Column of true labels, where known. Used for evaluation only; it is not a feature.
+        groups: Column of groups, such as scenes or recordings. Rows of a group are held out together. Not a feature.
         drop: Columns to ignore, separated by commas.
         separator: Separator between class names in a CSV cell.
         classes: All class names, separated by commas, or @FILE with one name per line (default: those found).
@@ -66,6 +67,7 @@ class ReadingOptions:
 
     id: Column = None
     labels: Column = None
+    groups: Column = None
     drop: Columns = None
     separator: str = "|"
     classes: Text = None

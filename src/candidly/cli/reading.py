@@ -39,7 +39,7 @@ def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
 
 def _schema(candidates: str | None, reading: ReadingOptions) -> Schema:
     drop = split_names(reading.drop, "--drop")
-    return Schema(candidates, reading.id, reading.labels, drop, reading.separator, reading.delimiter)
+    return Schema(candidates, reading.id, reading.labels, drop, reading.separator, reading.delimiter, reading.groups)
 
 
 def _read_votes(votes: VoteOptions, reading: ReadingOptions) -> tuple[Labelled, Votes]:

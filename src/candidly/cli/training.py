@@ -176,7 +176,7 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
         verbose=int(output.progress),
     )
     with naming(rows.title):
-        classifier.fit(rows.features, rows.candidates, weights=rows.weights)
+        classifier.fit(rows.features, rows.candidates, weights=rows.weights, groups=rows.groups)
     classifier.schema_ = rows.schema
     return classifier
 

@@ -57,6 +57,8 @@ class Problem:
         Whether shift and scale standardise each run's features, rather than being given for all runs.
     weights : Tensor or None, shape (N, C)
         How plausible each label is before training, at most 1.
+    groups : Tensor of int or None, shape (N,)
+        The group of each row, by number. A cleaner that holds rows out of training holds out whole groups.
     """
 
     X: Tensor
@@ -69,6 +71,7 @@ class Problem:
     classes: tuple[Any, ...] = ()
     standardised: bool = False
     weights: Tensor | None = None
+    groups: Tensor | None = None
 
     @classmethod
     @usual_settings
@@ -85,6 +88,7 @@ class Problem:
         shift: Any = None,
         scale: Any = None,
         weights: Any = None,
+        groups: Any = None,
         dtype: torch.dtype = torch.float32,
     ) -> "Problem":
         """Validate and convert the input.
@@ -111,6 +115,9 @@ class Problem:
         weights : array (N, C), optional
             How plausible each candidate is before training, such as its votes. Methods that keep label weights start
             with these instead of equal ones. Only the ratios between a row's candidates matter.
+        groups : int array (N,), optional
+            The group of each row, such as its scene or recording, by number. Cleaners that hold rows out of training
+            (`candidly.cleaning.Conformal` with ``calibration="holdout"``) hold out whole groups.
         dtype : torch.dtype
             Precision of features, networks and weights.
 
@@ -161,6 +168,7 @@ class Problem:
             truth,
             classes=names,
             weights=trust,
+            groups=None if groups is None else _check_groups(groups, len(features)),
         )
         if shift is None and scale is None:
             return problem._standardised() if flag("standardise", standardise) else problem
@@ -234,7 +242,8 @@ class Problem:
 
     def without_rows(self) -> "Problem":
         """Return a problem with the same shapes, classes, seeds and scaling but without rows."""
-        return replace(self, X=self.X[:0].clone(), S=self.S[..., :0, :].clone(), rows=(), y=None, weights=None)
+        X, S = self.X[:0].clone(), self.S[..., :0, :].clone()
+        return replace(self, X=X, S=S, rows=(), y=None, weights=None, groups=None)
 
     def scaled_to_range(self) -> "Problem":
         """Return the same problem with each feature scaled to [0, 1] over the training rows of each run.
@@ -393,6 +402,14 @@ def _check_rows(rows: Any, n: int) -> Tensor:
             f"row {int(index[1:][index.diff() == 0][0])} is listed twice in a run's training rows; list it once"
         )
     return index
+
+
+def _check_groups(groups: Any, n: int) -> Tensor:
+    numbers = _as_array(groups, "groups")
+    if numbers.shape != (n,) or numbers.dtype.kind not in "iu":
+        found = f"dtype {numbers.dtype} and shape {numbers.shape}, but X has {n} rows"
+        raise ValueError(f"groups has {found}; give one integer per row")
+    return torch.as_tensor(numbers.astype(np.int64))
 
 
 def check_labels(y: Any, n: int, num_classes: int) -> Tensor:

@@ -29,6 +29,7 @@ from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, learners, saving, scoring, targets
 from candidly.estimator.folds import Plan, count_copies, make_plan
+from candidly.estimator.leaks import point_out_bags
 from candidly.estimator.learners import Learners, find_base
 from candidly.estimator.record import FitRecord
 from candidly.estimator.saving import SavedClassifier
@@ -211,7 +212,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.verbose = verbose
 
     @usual_settings
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, weights: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, weights: Any = None, groups: Any = None) -> Self:
         """Train the networks, and clean the training rows' candidates.
 
         Parameters
@@ -229,6 +230,25 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         weights : array, shape (n, C), optional
             How much to trust each candidate initially, such as vote counts. Columns of a data frame are matched by
             class name.
+        groups : sequence, length n, optional
+            The group of each row, such as its scene, recording or patient: text, numbers or other hashable values. A
+            row without a group (None, NaN or an empty text) is a group by itself. Rows that share a group or have equal
+            features, directly or through other rows, are held out together: in the folds or the
+            `validation_fraction`, for early stopping, and by a cleaner that holds calibration rows out.
+
+        Notes
+        -----
+        Rows of one group resemble each other. If some of them train the networks that score the others, held-out
+        results are those for new rows of known groups, and flatter a model that will meet new groups. With `groups`
+        they are those for rows of new groups. Without it, `fit` warns if consecutive rows look like groups
+        (`candidly.candidates.find_bags`).
+
+        The guarantees of `predict_p` assume exchangeable rows. With `groups`, assume instead that groups are
+        exchangeable: those of the training rows and a new one. If all groups have the same number of rows and g of
+        them are in a fold, a row drawn at random from the new group has the same guarantees less 1/(g + 1) with
+        "split" and less 2/(g + 1) with "cv+". If their numbers of rows differ, this holds only approximately, on
+        average over the rows of many new groups. There is no guarantee for further rows of known groups, nor for all
+        rows of one group together.
         """
         started = time.monotonic()
         self._validate_parameters()
@@ -237,17 +257,22 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n = int(table.shape[0])
         if n < 2:
             raise ValueError(f"X has n_samples={n}; at least two rows are needed")
-        for name, rows_of_x in (("y", y), ("sample_weight", sample_weight), ("weights", weights)):
+        by_row = {"y": y, "sample_weight": sample_weight, "weights": weights, "groups": groups}
+        for name, rows_of_x in by_row.items():
             targets.check_index(X, rows_of_x, name)
         S = targets.read(y, n, self.classes, self.separator)
         weights = None if weights is None else check_weights(targets.label_weights(weights, S), S.matrix.shape)
+        group = None if groups is None else targets.group_numbers(groups, n)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
         features = Features.fit(table, rows=rows, max_categories=self.max_categories)
         saving.check_size(features, S.classes)
         encoded = features.transform(table, quiet=rows is not None)  # rows without weight may have new categories
+        if group is None:
+            used = slice(None) if sample_weight is None else copies > 0
+            point_out_bags(encoded[used], S.matrix[used])
         rng = np.random.default_rng(seeds[1])
-        plan = make_plan(encoded, S.matrix, copies, int(self.folds), float(self.validation_fraction), rng)
+        plan = make_plan(encoded, S.matrix, copies, int(self.folds), float(self.validation_fraction), rng, group)
         model = self._train(encoded, S, plan, weights, seeds[2])
         p = crossfit.out_of_fold(model, encoded, plan, bool(self.verbose))
         log_p = conformal.log(p)
@@ -266,7 +291,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         trained_on = saving.fingerprint(encoded, S)
         self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on))
         seconds = time.monotonic() - started
-        self.fit_record_: FitRecord | None = FitRecord(S, log_p, held_out, parameters, seconds)
+        kept_groups = None if plan.groups is None else torch.from_numpy(plan.groups)
+        self.fit_record_: FitRecord | None = FitRecord(S, log_p, held_out, parameters, seconds, kept_groups)
         return self
 
     def _train(
@@ -484,10 +510,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Notes
         -----
         `predict_set` contains the classes with a p-value above α. Assume that training and new rows are exchangeable,
-        that hardly any rows have equal features (such rows are held out together), and that every true label is a
-        candidate. Assume further that every held-out row has one candidate, or that `candidate` is "worst", whose sets
-        are large, or "singletons" and rows with one candidate are exchangeable with all rows. Then a set contains the
-        true label with probability
+        that hardly any rows have equal features (such rows are held out together), that there are no groups (`fit` says
+        what holds with them), and that every true label is a candidate. Assume further that every held-out row has one
+        candidate, or that `candidate` is "worst", whose sets are large, or "singletons" and rows with one candidate are
+        exchangeable with all rows. Then a set contains the true label with probability
 
         - at least 1 − α with "split" (V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random World*,
           2005; H. Papadopoulos et al., ECML 2002),

@@ -107,6 +107,7 @@ def train(
         shift=0.0 if X.dtype == np.uint8 else -4.0,
         scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
         weights=None if weights is None else weights[plan.index],
+        groups=None if plan.groups is None else plan.groups[plan.index],
     )
     found, cleaning = find_parts(method, cleaner, recipe.epochs)
     model = fit(

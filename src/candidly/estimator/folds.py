@@ -1,15 +1,19 @@
 """Folds: which rows each network is trained on and which are held out, independent of the order of rows."""
 
-import warnings
+import heapq
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from candidly.estimator.targets import row_weights
+from candidly.messages import option, warn
 
 _MOST_COPIES = 10  # total copies per row, at most; more would only cost time
+_FEW_TRAINED = 0.25  # networks that groups leave with a smaller fraction of the rows to train on cause a warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +30,16 @@ class Plan:
         The same for each of the user's rows; 0 if neither the row nor one with equal features is a training row.
     folds : int
         Number of folds.
+    groups : ndarray of int, shape (n,), or None
+        Rows with the same number are in the same fold: they share a group or have equal features, directly or through
+        other rows. -1 if none of a row's like is a training row. None if no groups were given.
     """
 
     index: NDArray[np.intp]
     fold: NDArray[np.intp]
     row_fold: NDArray[np.intp]
     folds: int
+    groups: NDArray[np.intp] | None = None
 
     def trained(self, fold: int) -> NDArray[np.intp]:
         """Return the training rows of a fold's networks."""
@@ -55,8 +63,9 @@ def make_plan(
     folds: int,
     fraction: float,
     rng: np.random.Generator,
+    groups: NDArray[np.intp] | None = None,
 ) -> Plan:
-    """Assign rows to folds; rows with equal features are in the same fold.
+    """Assign rows to folds; rows with equal features are in the same fold, and so are rows of one group.
 
     Parameters
     ----------
@@ -73,6 +82,8 @@ def make_plan(
         With one fold, the fraction of rows that is held out.
     rng : numpy.random.Generator
         Determines the assignment.
+    groups : ndarray of int, shape (n,), optional
+        The group of each row. The result depends on which rows share a group, not on the numbers of the groups.
 
     Examples
     --------
@@ -84,36 +95,121 @@ def make_plan(
     key, item = content(X, np.packbits(S, axis=1)), content(X)
     index = np.repeat(np.arange(len(X)), copies)
     index = index[np.argsort(key[index], kind="stable")]
-    items, group = np.unique(item[index], return_inverse=True)
-    place = rng.permutation(len(items))
-    if folds > 1:
-        fold, folds = _deal(place, folds, len(index))
-    else:
-        held = round(fraction * len(items))
-        if fraction and not 0 < held < len(items):
-            raise ValueError(
-                f"validation_fraction is {fraction}, which holds out {held} of {len(items)} different rows; choose it "
-                "such that there are rows to train on and held-out rows"
-            )
-        fold = np.where(place < held, 0, -1)
-    for k in range(folds):
-        trained = int((fold[group] != k).sum())
-        if trained < 2:
-            raise ValueError(
-                f"a network would be trained on {trained} of {len(index)} rows, the others are held out; add rows"
-            )
+    items, of_row = np.unique(item[index], return_inverse=True)  # distinct features, and which each training row has
     near = np.searchsorted(items, item).clip(max=len(items) - 1)
-    return Plan(index, fold[group], np.where(items[near] == item, fold[near], 0), folds)
+    unit = np.where(items[near] == item, near, -1)  # what is held out together, by row: (n,)
+    count, sizes = len(items), None  # of units
+    if groups is not None:
+        component, of_group = _connect(of_row, groups[index], count, groups)
+        unit = np.where(unit >= 0, component[unit], of_group)
+        of_row, joined = component[of_row], int(component.max()) + 1
+        count, sizes = joined, None if joined == count else np.bincount(of_row)
+    if groups is not None and count < 2 and (folds > 1 or fraction):
+        raise ValueError(
+            f"groups connects all {len(index)} rows, so none can be held out: rows that share a group or have equal "
+            f"features are held out together. Pass two or more groups with {option('groups')}, or leave it out"
+        )
+    place = rng.permutation(count)
+    if folds > 1:
+        folds = _check_folds(folds, count, len(index), grouped=groups is not None)
+        fold = place % folds if sizes is None else _balance(sizes, place, folds)
+    else:
+        fold = _hold_out(fraction, place) if sizes is None else _hold_out_rows(fraction, sizes, place)
+    for k in range(folds):
+        _check_trained(int((fold[of_row] != k).sum()), len(index), folds, grouped=groups is not None)
+    row_fold = np.where(unit >= 0, fold[unit], 0)
+    return Plan(index, fold[of_row], row_fold, folds, None if groups is None else unit)
 
 
-def _deal(place: NDArray[np.intp], folds: int, rows: int) -> tuple[NDArray[np.intp], int]:
-    """Return the fold of each item, given its place in a random order, and the number of folds."""
-    if len(place) < 2:
+def _connect(
+    item: NDArray[np.intp], group: NDArray[np.intp], items: int, groups: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the component of each item, numbered in the order of items, and of each row's group; -1 if it has none.
+
+    Training rows connect their item with their group.
+    """
+    top = int(groups.max()) + 1
+    shape = (items + top, items + top)
+    graph = coo_array((np.ones(len(item), bool), (item, items + group)), shape=shape)
+    found = connected_components(graph, directed=False)[1]
+    _, first, number = np.unique(found[:items], return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    component = rank[number]
+    of_group = np.full(top, -1, np.intp)
+    of_group[group] = component[item]
+    return component, of_group[groups]
+
+
+def _check_folds(folds: int, units: int, rows: int, grouped: bool) -> int:
+    """Return the number of folds for units that are held out together; raise ValueError if there is only one."""
+    if units < 2:
         raise ValueError(f"all {rows} rows have the same features, so none can be held out; add rows that differ")
-    if len(place) < folds:
-        message = f"folds is {folds} but only {len(place)} rows differ; using {len(place)} folds"
-        warnings.warn(message, stacklevel=4)
-    return place % min(folds, len(place)), min(folds, len(place))
+    if units < folds:
+        few = f"only {units} rows differ"
+        if grouped:
+            few = f"there are only {units} groups, where groups with equal features in common count as one"
+        warn(f"folds is {folds} but {few}; using {units} folds")
+    return min(folds, units)
+
+
+def _balance(sizes: NDArray[np.intp], place: NDArray[np.intp], folds: int) -> NDArray[np.intp]:
+    """Return the fold of each unit: the largest first, at random where sizes are equal, each to the smallest fold.
+
+    Examples
+    --------
+    >>> _balance(np.array([1, 3, 1, 1]), np.arange(4), 2).tolist()
+    [1, 0, 1, 1]
+    """
+    fold = np.empty(len(sizes), np.intp)
+    smallest = [(0, k) for k in range(folds)]
+    for unit in np.lexsort((place, -sizes)).tolist():
+        total, fold[unit] = smallest[0]
+        heapq.heapreplace(smallest, (total + int(sizes[unit]), int(fold[unit])))
+    return fold
+
+
+def _hold_out(fraction: float, place: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return fold 0 for a fraction of the units, given their places in a random order, and -1 for the others."""
+    held = round(fraction * len(place))
+    if fraction and not 0 < held < len(place):
+        raise ValueError(
+            f"validation_fraction is {fraction}, which holds out {held} of {len(place)} different rows; choose it "
+            "such that there are rows to train on and held-out rows"
+        )
+    return np.where(place < held, 0, -1)
+
+
+def _hold_out_rows(fraction: float, sizes: NDArray[np.intp], place: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return fold 0 for units with about a fraction of the rows, and -1 for the others.
+
+    Units are taken in random order if that brings the number of held-out rows nearer to the fraction, and at least one.
+
+    Examples
+    --------
+    >>> _hold_out_rows(0.25, np.array([5, 2, 1]), np.arange(3)).tolist()
+    [-1, 0, -1]
+    """
+    fold, wanted = np.full(len(sizes), -1), fraction * int(sizes.sum())
+    order = np.argsort(place)
+    for unit in order.tolist():
+        if sizes[unit] < 2 * wanted:  # else the total without it is nearer
+            fold[unit], wanted = 0, wanted - int(sizes[unit])
+    if fraction and (fold < 0).all():
+        fold[order[sizes[order].argmin()]] = 0
+    return fold
+
+
+def _check_trained(trained: int, rows: int, folds: int, grouped: bool) -> None:
+    """Raise ValueError if a network would be trained on fewer than two rows; warn if one group leaves it only few."""
+    if trained < 2:
+        advice = "pass smaller groups, or leave groups out" if grouped else "add rows"
+        raise ValueError(f"a network would be trained on {trained} of {rows} rows, the others are held out; {advice}")
+    if grouped and folds > 1 and trained < _FEW_TRAINED * rows:
+        warn(
+            f"one group holds {rows - trained} of {rows} rows, where groups with equal features in common count as one;"
+            f" the networks that hold it out train on only {trained} rows. Check {option('groups')}"
+        )
 
 
 def content(X: NDArray[Any], *more: NDArray[np.uint8]) -> NDArray[np.bytes_]:

@@ -325,6 +325,8 @@ def as_matrix(X: NDArray[Any]) -> NDArray[np.float32]:
 
 def find_units(X: NDArray[Any], plan: Plan) -> NDArray[np.intp]:
     """Return a number for each training row; rows with the same number are held out together."""
+    if plan.groups is not None:
+        return plan.groups[plan.index]
     return np.unique(content(X[plan.index]), return_inverse=True)[1]
 
 

@@ -25,6 +25,10 @@ class FitRecord:
         The constructor arguments at the time of `fit`.
     seconds : float
         How long `fit` took.
+    groups : Tensor of int, shape (n,), or None
+        Rows with the same number were held out together: they share a group or have equal features, directly or
+        through other rows. -1 for rows without weight that are connected with no other. None if `fit` was called
+        without groups.
     """
 
     candidates: Candidates
@@ -32,3 +36,4 @@ class FitRecord:
     held_out: Tensor
     parameters: Mapping[str, Any]
     seconds: float
+    groups: Tensor | None = None

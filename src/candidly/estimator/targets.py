@@ -1,15 +1,17 @@
-"""Read what belongs to the rows of X: candidates to learn from or to score with, true labels, and weights."""
+"""Read what belongs to the rows of X: candidates to learn from or to score with, true labels, weights and groups."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
+from torch import Tensor
 
 from candidly import candidates
 from candidly.candidates import Candidates, labels
-from candidly.candidates.values import as_text, is_missing, plain, unmasked
+from candidly.candidates.values import as_text, from_tensor, is_missing, plain, unmasked
+from candidly.checks import arguments
 from candidly.messages import listed, warn
 
 
@@ -205,6 +207,40 @@ def row_weights(sample_weight: Any, n: int) -> NDArray[np.float64]:
         raise ValueError(f"sample_weight is zero for all {n} rows; give at least one of them a positive weight")
     with np.errstate(over="ignore"):
         return weight if np.isfinite(weight.sum()) else weight / weight.max()
+
+
+def group_numbers(groups: Any, n: int) -> NDArray[np.intp]:
+    """Return the number of each of n rows' group, in the order in which groups first appear.
+
+    A row whose group is missing (None, NaN, masked or an empty text) is a group by itself.
+
+    Examples
+    --------
+    >>> group_numbers(["a", None, "b", "a", None], 5).tolist()
+    [0, 1, 2, 0, 3]
+    """
+    advice = "pass one text or number per row, None where a row belongs to no group"
+    if isinstance(groups, str | bytes | Mapping | Set) or not isinstance(groups, Iterable):
+        raise ValueError(f"groups is {arguments.shown(groups)}; {advice}")
+    if isinstance(groups, Tensor):
+        groups = from_tensor(groups, "groups")
+    shape = tuple(getattr(groups, "shape", (n,)))
+    if shape == (n, 1):
+        groups = np.asarray(groups)[:, 0]
+    elif len(shape) != 1:
+        raise ValueError(f"groups has shape {shape}; {advice}")
+    values = groups.to_pylist() if hasattr(groups, "to_pylist") else list(groups)
+    if len(values) != n:
+        raise ValueError(f"groups has {len(values)} values, but there are {n} rows; {advice}")
+    known: dict[Hashable, int] = {}
+    numbers = np.empty(n, np.intp)
+    for row, value in enumerate(map(plain, values)):
+        try:
+            # Nothing else equals a new object.
+            numbers[row] = known.setdefault(object() if is_missing(value, blank=True) else value, len(known))
+        except TypeError:  # of what has no hash, such as a list
+            raise ValueError(f"groups holds {arguments.shown(value)} in row {row}; {advice}") from None
+    return numbers
 
 
 def label_weights(weights: Any, S: Candidates) -> Any:

@@ -80,6 +80,8 @@ class Labelled:
         True labels as text, None where they are unknown; None if there is no column of labels.
     weights : ndarray, shape (n, C), or None
         Fractions of the votes.
+    groups : list of str or None
+        The group of each row as text, None where it has none; None if there is no column of groups.
     """
 
     title: str
@@ -90,6 +92,7 @@ class Labelled:
     ids: list[str] | None = None
     labels: list[str | None] | None = None
     weights: NDArray[np.float64] | None = None
+    groups: list[str | None] | None = None
 
 
 def read_labelled(
@@ -155,7 +158,7 @@ def read_votes(
         Which column of the votes is what.
     schema : Schema
         Which column of the features is what. The ids are the tasks; by default their column has the same name as in
-        the votes.
+        the votes. The groups may also be a column of the votes, if the table of features has no such column.
     classes
         As in `read_labelled`.
     min_votes, min_share
@@ -164,7 +167,7 @@ def read_votes(
     Raises
     ------
     ValueError
-        Also when a task has no features.
+        Also when a task has no features, or several groups.
 
     Warns
     -----
@@ -173,10 +176,15 @@ def read_votes(
     """
     arguments.instance("columns", columns, VoteColumns, "candidly.tables.VoteColumns, such as VoteColumns('task')")
     arguments.instance("schema", schema, Schema, _A_SCHEMA)
-    found = files.read(votes, delimiter=schema.delimiter, texts=columns.columns)
+    grouping = [] if schema.groups is None else [schema.groups]
+    found = files.read(votes, delimiter=schema.delimiter, texts=[*columns.columns, *grouping])
     schema = replace(schema, candidates=None, id=schema.id or columns.columns[0])
     table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
     name = name_of(source)
+    if schema.groups not in table.column_names and schema.groups in found.column_names:
+        task = columns.columns[0]
+        check_column(found, name_of(votes), task, option("task"))
+        table = _add_groups(table, name, schema, found, name_of(votes), task)
     if columns.annotators is not None:  # they are not features if both tables are the same file
         present = [one for one in columns.annotators if one in table.column_names and one not in schema.drop]
         schema = replace(schema, drop=[*schema.drop, *present])
@@ -273,6 +281,24 @@ def _count(
         raise ValueError(f"{file}: {error}") from error
 
 
+def _add_groups(table: Any, file: str, schema: Schema, votes: Any, votes_file: str, task: str) -> Any:
+    """Return the table of features with the column of groups, which only the table of votes has."""
+    import pyarrow as pa
+
+    group = str(schema.groups)
+    check_column(table, file, str(schema.id), OPTIONS["id"])
+    tasks = column_texts(votes.column(task), f"{votes_file}: column {task!r}")
+    known: dict[str | None, str | None] = {}
+    for row, (one, value) in enumerate(zip(tasks, _read_groups(votes.column(group), votes_file, group), strict=True)):
+        if known.setdefault(one, value) != value:
+            raise ValueError(
+                f"{votes_file}: task {one!r} has the group {value!r} in row {row} and {known[one]!r} before, in column "
+                f"{group!r}; a task has one group, correct the rows or name another column with {OPTIONS['groups']}"
+            )
+    ids = column_texts(table.column(schema.id), f"{file}: column {schema.id!r}")
+    return table.append_column(group, pa.array([known.get(one) for one in ids], pa.string()))
+
+
 def _match(
     column: Any, file: str, schema: Schema, tasks: list[str], votes: str
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -309,7 +335,12 @@ def _collect(
     labels = None
     if schema.labels is not None:
         labels = _read_labels(table.column(schema.labels), file, schema.labels, candidates)
-    return Labelled(Path(file).name, table.select(features), candidates, schema, id_column, ids, labels, weights)
+    groups = None
+    if schema.groups is not None:
+        groups = _read_groups(table.column(schema.groups), file, schema.groups)
+    return Labelled(
+        Path(file).name, table.select(features), candidates, schema, id_column, ids, labels, weights, groups
+    )
 
 
 def _read_ids(column: Any, file: str, id_: str) -> list[str]:
@@ -331,6 +362,16 @@ def _read_ids(column: Any, file: str, id_: str) -> list[str]:
         known[text] = row
         ids.append(text)
     return ids
+
+
+def _read_groups(column: Any, file: str, groups: str) -> list[str | None]:
+    """Return the groups as text, None where a row has none."""
+    if not _is_feature(column.type):
+        raise ValueError(
+            f"{file}: column {groups!r} has type {column.type}; groups are texts or numbers, convert them or name "
+            f"another column with {OPTIONS['groups']}"
+        )
+    return [text or None for text in column_texts(column, f"{file}: column {groups!r}")]
 
 
 def _read_labels(column: Any, file: str, labels: str, candidates: Candidates) -> list[str | None]:

@@ -1,4 +1,4 @@
-"""The schema of a user's table: which columns are candidates, ids, true labels or features, and its separators."""
+"""The schema of a user's table: which columns are candidates, ids, true labels, groups or features, and separators."""
 
 import re
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ OPTIONS = {
     "candidates": option("candidates"),
     "id": option("id"),
     "labels": option("labels", python="label"),
+    "groups": option("groups"),
     "drop": option("drop"),
 }
 """How messages name the option behind each part of a schema."""
@@ -44,6 +45,8 @@ class Schema:
         The text between class names in a cell.
     delimiter : str, optional
         The character between the columns of CSV; by default a comma, and a tab in `.tsv` files.
+    groups : str, optional
+        The column with the group of each row, such as its scene or recording. Rows of one group are held out together.
 
     Examples
     --------
@@ -60,9 +63,10 @@ class Schema:
     drop: Sequence[str] = ()
     separator: str = "|"
     delimiter: str | None = None
+    groups: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "id", "labels"):
+        for name in ("candidates", "id", "labels", "groups"):
             arguments.instance(name, getattr(self, name), (str, NoneType), "the name of a column, or None")
         drop = tuple(arguments.items("drop", self.drop, "a list of columns"))
         for column in drop:
@@ -74,7 +78,7 @@ class Schema:
     @property
     def named(self) -> dict[str, str]:
         """The columns that have a role, by role."""
-        roles = {"candidates": self.candidates, "id": self.id, "labels": self.labels}
+        roles = {"candidates": self.candidates, "id": self.id, "labels": self.labels, "groups": self.groups}
         return {role: column for role, column in roles.items() if column is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -83,8 +87,9 @@ class Schema:
 
     @classmethod
     def from_json(cls, facts: Any) -> "Schema":
-        """Read what `to_json` returned. Raise ValueError if it is damaged."""
-        columns = dict.fromkeys(("candidates", "id", "labels", "delimiter"), optional(text))
+        """Read what `to_json` returned. Raise ValueError if it is damaged. Version 0.1 wrote no groups."""
+        facts = {"groups": None} | facts if isinstance(facts, dict) else facts
+        columns = dict.fromkeys(("candidates", "id", "labels", "delimiter", "groups"), optional(text))
         parts = {**columns, "drop": list_of(text, 0, _MOST_COLUMNS), "separator": text}
         try:
             record(parts)(facts, "the schema")
