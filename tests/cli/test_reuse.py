@@ -159,6 +159,8 @@ def test_votes_are_cleaned_by_a_model(place, capsys):
         ("--folds", "5"),
         ("--epochs", "3"),
         ("--seed", "0"),
+        ("--quality", "auto"),
+        ("--base", "extra-trees"),
         ("--device", "auto"),
         ("--classes", "cat,dog,emu"),
     ],
@@ -172,7 +174,7 @@ def test_options_of_training_are_refused(place, models, capsys, option, value):
 
 def test_every_option_of_training_is_refused_or_allowed():
     allowed = {"alpha", "force_cleaning"}
-    tested = {"method", "cleaner", "members", "folds", "epochs", "seed", "device"}
+    tested = {"method", "quality", "base", "cleaner", "members", "folds", "epochs", "seed", "device"}
     assert set(vars(TrainingOptions())) == tested | allowed
 
 

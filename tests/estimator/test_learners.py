@@ -150,6 +150,29 @@ def test_candidates_of_held_out_rows_do_not_influence_their_learner():
     assert (before[2] != after[2]).any()
 
 
+def test_rows_of_a_group_are_held_out_together():
+    """No fit sees a part of a group without the rest, but for the learners' own folds."""
+    X, S, _ = rows(60)
+    groups = np.arange(60) % 12
+    code = {row.tobytes(): group for row, group in zip(X, groups, strict=True)}
+    fits = []
+
+    class Watched(GaussianNB):
+        def fit(self, X, y, sample_weight=None):
+            fits.append({code[row.tobytes()] for row in X})
+            return super().fit(X, y, sample_weight)
+
+    plan = make_plan(X, S, np.ones(60, np.intp), 3, 0, np.random.default_rng(0), groups)
+    seed, sets = np.random.SeedSequence(0), Candidates(S, tuple(range(C)))
+    learners.train(X, sets, plan, None, seed, Watched(), rounds=2, members=1, progress=False)
+    assert len(fits) == 3 * (2 * learners.PARTS + 1)
+    for run in range(3):
+        first, second = fits[5 * run], fits[5 * run + 1]  # the two parts of a round
+        assert not first & second
+        assert first | second == fits[5 * run + 4]
+        assert not fits[5 * run + 4] & set(groups[plan.index[plan.held_out(run)]])
+
+
 @pytest.mark.parametrize(
     "base",
     [
@@ -192,7 +215,7 @@ def test_frequent_wrong_candidates_are_not_taken_for_labels(power, low, high, mo
 def test_results_of_training_rows_survive_zeros_and_ones():
     X, S, y = rows(300, extra=0.2)
     learned = classifier(DecisionTreeClassifier()).fit(X, S)  # whose probabilities are 0 and 1
-    p = learned.fit_record_.log_p
+    p = learned.fit_record_.p.log()
     assert p.isfinite().all()
     assert p.min() > -12  # one more row of unknown class
     assert 1 <= learned.budget_.temperature < 10

@@ -31,6 +31,7 @@ ModelArgument = Annotated[Path, Named("MODEL", positional=True)]
 # The values are those of `candidly.conformal.calibration`, whose import would make `candidly --help` slow.
 Kind = Annotated[Literal["split", "cv+", "averaged"] | None, Named("TEXT")]
 Score = Annotated[Literal["lac", "aps"] | None, Named("TEXT")]
+Quality = Annotated[Literal["auto", "fast", "best"] | None, Named("TEXT")]
 Candidate = Annotated[Literal["best", "mean", "pooled", "worst", "singletons"] | None, Named("TEXT")]
 
 
@@ -106,19 +107,21 @@ class TrainingOptions:
     """How to train.
 
     Args:
-        method: Learning method; `candidly methods` lists them (default: proden).
+        method: Learning methods, separated by commas; `candidly methods` lists them (default: those of --quality).
+        quality: How long to train: fast, best, or auto, which is best up to 10,000 rows, then fast (default: auto).
         base: Train a scikit-learn classifier instead of networks; `candidly methods` lists them.
         cleaner: What removes candidates while training: conformal, clsp or none (default: conformal).
-        members: Number of networks per fold, which are averaged (default: 1).
+        members: Number of networks per method and fold, which are averaged (default: 1).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
-        epochs: Passes over the training rows (default: 50; 25 for 2000 or more rows).
+        epochs: Passes over the training rows (default: as many as --quality needs, from 5 to 120).
         alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
         force_cleaning: Remove candidates even if the networks are no better than chance or true labels seem missing.
         seed: Random seed for folds, initialisation and the order of rows (default: 0).
         device: Where to train: auto, cpu or cuda (default: auto).
     """
 
-    method: Text = None
+    method: Names = None
+    quality: Quality = None
     base: Text = None
     cleaner: Text = None
     members: Number = None

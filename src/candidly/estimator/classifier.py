@@ -26,13 +26,14 @@ from candidly.cleaning.audit import ALPHAS, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
 from candidly.engine.device import find_device, usual_settings
-from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, learners, saving, scoring, targets
+from candidly.estimator.crossfit import Trained
+from candidly.estimator.ensemble import MOST_METHODS
 from candidly.estimator.folds import Plan, count_copies, make_plan
 from candidly.estimator.leaks import point_out_bags
-from candidly.estimator.learners import Learners, find_base
+from candidly.estimator.learners import find_base
 from candidly.estimator.record import Cleaned, FitRecord, Scored, as_array
 from candidly.estimator.saving import Cleaning, SavedClassifier
 from candidly.messages import busy, option, warn
@@ -42,7 +43,7 @@ from candidly.tables.features import Features
 
 # Parameters without an effect on learners other than networks.
 _FOR_NETWORKS = (
-    *("method", "cleaner", "net", "max_epochs", "lr", "batch_size", "weight_decay", "early_stopping"),
+    *("method", "cleaner", "quality", "net", "max_epochs", "lr", "batch_size", "weight_decay", "early_stopping"),
     "n_iter_no_change",
 )
 
@@ -61,11 +62,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Parameters
     ----------
-    method : str or Method
-        How to learn from candidate sets: "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", or an instance.
+    method : str, Method, list of them, or None
+        How to learn from candidate sets: "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", or an instance. The
+        networks of several methods are averaged. None means the methods of `quality`.
     cleaner : str, Cleaner or None
         What removes candidates while training: "conformal", "clsp", another name in `candidly.CLEANERS`, an instance,
         or None.
+    quality : {"auto", "fast", "best"}
+        How long to train: "fast" means PRODEN and 3200 minibatches per network, "best" PRODEN and CroSel together and
+        6400, which takes about seven times as long. "auto" is "best" up to 10,000 rows, then "fast".
     net : {"mlp", "linear", "resnet9"} or callable
         The network, or a function that returns a new torch module.
     base : str, estimator or None
@@ -74,12 +79,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         "logistic-regression". Label weights are estimated out of fold, and the classifier is fitted to them
         (`candidly.estimator.learners`); one that takes no `sample_weight` is fitted to one label per row. It is copied,
         with every `random_state` set from that of this classifier. Its parameters can be set as ``base__max_depth``.
-        Parameters that apply to networks must have their defaults: `method`, `cleaner` (or None), `net`, `max_epochs`,
-        `lr`, `weight_decay`, `batch_size`, `early_stopping` and `n_iter_no_change`.
+        Parameters that apply to networks must have their defaults: `method`, `cleaner` (or None), `quality`, `net`,
+        `max_epochs`, `lr`, `weight_decay`, `batch_size`, `early_stopping` and `n_iter_no_change`.
     rounds : int
         With `base`, how often label weights are estimated again.
     members : int
-        Number of networks, or copies of `base`, per fold; they are averaged.
+        Number of networks of each method, or copies of `base`, per fold; they are averaged.
     folds : int
         Number of folds. With 2 or more, every fold is held out from `members` networks. With 1, all networks are
         trained on the same rows, without `validation_fraction` of them.
@@ -91,7 +96,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rows no better than chance, or true labels seem to be missing. Otherwise a warning says so, and all candidates
         are kept.
     max_epochs : int or None
-        Passes over the training rows; None means 50, or 25 for 2000 or more rows.
+        Passes over the training rows; None means as many as `quality` needs, from 5 to 120. A method or cleaner that is
+        given by name has a warm-up of at most a fifth of them.
     lr : float
         Learning rate of Adam: the maximum of a one-cycle schedule.
     weight_decay : float
@@ -149,9 +155,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     risk_curve_ : dict of ndarray, shape (points,)
         For falling confidence ("threshold"), the fraction of held-out rows with at least that confidence ("coverage")
         and their estimated error rate ("risk"). `predict` uses it for `max_risk`.
-    features_, model_, calibration_ : Features, Model or Learners, Calibration
-        The encoding of the columns of X (``features_.describe()`` explains it), the networks or, with `base`, the
-        fitted classifiers, and the scores of held-out rows that p-values are computed from.
+    features_, model_, calibration_ : Features, Model or Ensemble or Learners, Calibration
+        The encoding of the columns of X (``features_.describe()`` explains it), the networks of one or several methods
+        or, with `base`, the fitted classifiers, and the scores of held-out rows that p-values are computed from.
     schema_ : Schema or None
         The columns of the table that X and y came from (`candidly.tables.schema.Schema`). None unless it is set, as
         ``candidly fit`` does; it is saved with the model, and ``candidly predict`` reads new tables by it.
@@ -171,9 +177,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def __init__(
         self,
-        method: str | Method = "proden",
+        method: str | Method | Sequence[str | Method] | None = None,
         cleaner: str | Cleaner | None = "conformal",
         *,
+        quality: str = "auto",
         net: str | Factory = "mlp",
         base: Any = None,
         rounds: int = 10,
@@ -197,6 +204,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     ) -> None:
         self.method = method
         self.cleaner = cleaner
+        self.quality = quality
         self.net = net
         self.base = base
         self.rounds = rounds
@@ -293,7 +301,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         plan: Plan,
         p: Tensor,
         features: Features,
-        model: Model | Learners,
+        model: Trained,
         seed: int,
         started: float,
     ) -> None:
@@ -317,20 +325,22 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _train(
         self, X: NDArray[Any], S: Candidates, plan: Plan, weights: Tensor | None, seed: np.random.SeedSequence
-    ) -> Model | Learners:
+    ) -> Trained:
         """Train networks, or copies of `base`."""
         members, progress = int(self.members), bool(self.verbose)
         if self.base is not None:
             base, rounds = find_base(self.base), int(self.rounds)
             return learners.train(X, S, plan, weights, seed, base, rounds=rounds, members=members, progress=progress)
+        rows = len(plan.index)
+        quality = crossfit.find_quality(self.quality, rows)
         return crossfit.train(
             X,
             S,
             plan,
             weights,
             seed,
-            crossfit.make_recipe(len(plan.index), self.max_epochs, self.batch_size, self.lr, self.weight_decay),
-            method=self.method,
+            crossfit.make_recipe(rows, quality.steps, self.max_epochs, self.batch_size, self.lr, self.weight_decay),
+            methods=quality.methods if self.method is None else self._methods(),
             cleaner=self.cleaner,
             net=self.net,
             members=members,
@@ -357,8 +367,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _validate_parameters(self) -> None:
         """Raise ValueError for a constructor argument that cannot be used and that nothing else checks."""
-        find_method(self.method)
+        for method in self._methods():
+            find_method(method)
         find_cleaner(self.cleaner)
+        arguments.choice("quality", self.quality, ("auto", *crossfit.QUALITIES))
         find_device(self.device)
         for name in ("rounds", "members", "folds", "n_iter_no_change", "max_categories"):
             arguments.integer(name, getattr(self, name), least=1)
@@ -379,6 +391,17 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             arguments.text("separator", self.separator, "None or a text, such as '|'")
         if not isinstance(self.verbose, bool | np.bool_):
             arguments.integer("verbose", self.verbose, least=0)
+
+    def _methods(self) -> list[str | Method]:
+        """Return the methods as a list; an empty one if `quality` decides."""
+        if self.method is None:
+            return []
+        if isinstance(self.method, str | Method):
+            return [self.method]
+        methods = list(arguments.items("method", self.method, "a name, a Method, or a list of them"))
+        if not 1 <= len(methods) <= MOST_METHODS:
+            raise ValueError(f"method has {len(methods)} entries; list 1 to {MOST_METHODS} methods, or pass None")
+        return methods
 
     def _refuse_settings_of_networks(self) -> None:
         """Raise ValueError for an argument other than its default that has no effect with `base`."""
@@ -802,14 +825,19 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @classmethod
     @usual_settings
-    def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> Self:
+    def load(
+        cls,
+        folder: str | Path,
+        net: Factory | None = None,
+        method: Method | Sequence[Method | None] | None = None,
+    ) -> Self:
         """Read a model that `save` wrote, without running code from it.
 
         Parameters
         ----------
         folder : path
         net, method : callable, Method, optional
-            Needed if the network or method is user-defined.
+            Needed if the network or method is user-defined. Of several methods, a list with None for known ones.
         """
         saved = SavedClassifier.read(arguments.path("folder", folder), cls._get_param_names(), net, method)
         classifier = cls(**saved.parameters)

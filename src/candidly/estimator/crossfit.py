@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,24 +19,54 @@ from candidly.engine.nets.build import Factory
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
+from candidly.estimator.ensemble import Ensemble
 from candidly.estimator.folds import Plan
 from candidly.estimator.learners import Learners
 from candidly.methods import Method, find_method
 
-STEPS = 3200
-"""Minibatches that a network is trained on, if EPOCHS allows: small tables are read often, large ones a few times."""
+Trained = Model | Ensemble | Learners
+"""Networks of one or several methods, or scikit-learn classifiers."""
 
-EPOCHS = (5, 200)
+
+class Quality(NamedTuple):
+    """What `quality` of a classifier stands for.
+
+    Attributes
+    ----------
+    methods : tuple of str
+        Methods whose networks are averaged.
+    steps : int
+        Minibatches that a network is trained on, if `EPOCHS` allows: small tables are read often, large ones a few
+        times.
+    """
+
+    methods: tuple[str, ...]
+    steps: int
+
+
+QUALITIES = {"fast": Quality(("proden",), 3200), "best": Quality(("proden", "crosel"), 6400)}
+
+MANY_ROWS = 10_000
+"""Up to this number of rows, the quality "auto" is "best"; with more it is "fast"."""
+
+EPOCHS = (5, 120)
 """Smallest and largest default number of epochs."""
 
 WARMUP_PART = 5
 """A warm-up lasts at most one epoch in this number."""
 
 
+def find_quality(quality: str, rows: int) -> Quality:
+    """Return what a quality stands for, given the number of rows."""
+    if quality == "auto":
+        quality = "best" if rows <= MANY_ROWS else "fast"
+    return QUALITIES[quality]
+
+
 def make_recipe(
-    rows: int, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float, steps: int = STEPS
+    rows: int, steps: int, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float
 ) -> Recipe:
-    """Return how to train on this number of rows; None means the default for it."""
+    """Return how to train on this number of rows for about this number of steps; None means the default for them."""
     usual = 2 ** int(np.log2(rows / 64).round().clip(4, 8))
     batch = usual if batch_size is None else batch_size
     epochs = int(np.clip(round(steps * batch / rows), *EPOCHS)) if max_epochs is None else max_epochs
@@ -61,15 +91,15 @@ def train(
     seed: np.random.SeedSequence,
     recipe: Recipe,
     *,
-    method: str | Method,
+    methods: Sequence[str | Method],
     cleaner: str | Cleaner | None,
     net: str | Factory,
     members: int,
     device: str,
     patience: int | None,
     progress: bool,
-) -> Model:
-    """Train `members` networks for each fold: run r is member r // folds without fold r % folds.
+) -> Model | Ensemble:
+    """Train `members` networks of each method for each fold: run r is member r // folds without fold r % folds.
 
     Parameters
     ----------
@@ -81,7 +111,9 @@ def train(
         Determines every network's initialisation and order of rows.
     recipe : Recipe
         How to train.
-    method, cleaner, net, members, device
+    methods : sequence of str or Method
+        Their networks predict together.
+    cleaner, net, members, device
         As in `candidly.PartialLabelClassifier`.
     patience : int or None
         Stop after this many epochs without a better held-out covering rate.
@@ -90,43 +122,45 @@ def train(
 
     Returns
     -------
-    Model
-        Without per-row state.
+    Model or Ensemble
+        A model for one method, an ensemble for several; without per-row state.
     """
     runs = members * plan.folds
-    require_runs(runs, len(plan.index), len(S.classes))
+    require_runs(runs * len(methods), len(plan.index), len(S.classes))
     held_out = [plan.held_out(k) for k in range(plan.folds)] * members
     watch = bool(len(held_out[0]))
+    seeds = seed.generate_state(runs * len(methods)).reshape(len(methods), runs).tolist()
     # Standardised numbers become (x + 4) / 8, mostly between 0 and 1, which reduces overfitting: see
     # docs/evidence/defaults.md.
     problem = Problem.of(
         X[plan.index],
         Candidates(S.matrix[plan.index], S.classes),
         rows=[plan.trained(k) for k in range(plan.folds)] * members,
-        seeds=seed.generate_state(runs).tolist(),
+        seeds=seeds[0],
         shift=0.0 if X.dtype == np.uint8 else -4.0,
         scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
         weights=None if weights is None else weights[plan.index],
         groups=None if plan.groups is None else plan.groups[plan.index],
     )
-    found, cleaning = find_parts(method, cleaner, recipe.epochs)
-    model = fit(
-        problem,
-        found,
-        None if cleaning is None else cleaning.take(plan.index),
-        recipe,
-        net=net,
-        device=device,
-        progress=progress,
-        held_out=held_out if watch else None,
-        patience=patience,
-    )
-    return model.without_rows()
+    models = []
+    for method, own in zip(methods, seeds, strict=True):
+        found, cleaning = find_parts(method, cleaner, recipe.epochs)
+        model = fit(
+            replace(problem, seeds=tuple(own)),
+            found,
+            None if cleaning is None else cleaning.take(plan.index),
+            recipe,
+            net=net,
+            device=device,
+            progress=progress,
+            held_out=held_out if watch else None,
+            patience=patience,
+        )
+        models.append(model.without_rows())
+    return models[0] if len(models) == 1 else Ensemble(tuple(models))
 
 
-def probabilities(
-    model: Model | Learners, X: NDArray[Any], folds: int, progress: bool
-) -> Iterator[tuple[slice, Tensor]]:
+def probabilities(model: Trained, X: NDArray[Any], folds: int, progress: bool) -> Iterator[tuple[slice, Tensor]]:
     """Yield blocks of rows with their probabilities by the networks of each fold, (folds, b, C) in float64."""
     with tqdm(total=len(X), desc="predicting", unit="row", disable=not progress, delay=2, leave=False) as bar:
         for rows, p in model.predict_blocks(X):
@@ -134,7 +168,7 @@ def probabilities(
             bar.update(rows.stop - rows.start)
 
 
-def out_of_fold(model: Model | Learners, X: NDArray[Any], fold: Tensor, folds: int, progress: bool) -> Tensor:
+def out_of_fold(model: Trained, X: NDArray[Any], fold: Tensor, folds: int, progress: bool) -> Tensor:
     """Return the probabilities (n, C) of rows by the networks of one fold each, which were not trained on it.
 
     `fold` (n,) is the fold of each row, -1 if it was not held out; such a row is scored by the networks of fold 0.
@@ -147,7 +181,7 @@ def out_of_fold(model: Model | Learners, X: NDArray[Any], fold: Tensor, folds: i
 
 
 def predict(
-    model: Model | Learners, calibration: Calibration, X: NDArray[Any], rules: Sequence[Rule], progress: bool
+    model: Trained, calibration: Calibration, X: NDArray[Any], rules: Sequence[Rule], progress: bool
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     """Return the probabilities (n, C) of new rows by all networks, and their p-values (n, C) by each rule."""
     for rule in rules:

@@ -15,8 +15,9 @@ from candidly.checks import arguments
 from candidly.cleaning.audit import ALPHAS
 from candidly.cleaning.budget import MIN_ROWS
 from candidly.engine.description import describe
-from candidly.engine.model import Model
 from candidly.estimator import FitRecord, PartialLabelClassifier, targets
+from candidly.estimator.crossfit import Trained
+from candidly.estimator.ensemble import Ensemble
 from candidly.estimator.learners import Learners
 from candidly.report.facts import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, ReportFacts, Truth
 from candidly.tables.schema import Schema
@@ -24,7 +25,19 @@ from candidly.tables.schema import Schema
 _BINS = 10
 _LONGEST = 1000  # characters of a setting or id
 _MOST_CANDIDATES = 100_000  # of all rows in the list of doubtful rows
-_SETTINGS = ("method", "cleaner", "net", "members", "folds", "alpha", "max_epochs", "lr", "batch_size", "weight_decay")
+_SETTINGS = (
+    "method",
+    "cleaner",
+    "quality",
+    "net",
+    "members",
+    "folds",
+    "alpha",
+    "max_epochs",
+    "lr",
+    "batch_size",
+    "weight_decay",
+)
 _SETTINGS_OF_LEARNERS = ("base", "rounds", "members", "folds", "alpha")
 
 Setting = str | int | float | bool | None
@@ -104,7 +117,7 @@ def _texts(names: Sequence[Any]) -> list[str]:
 def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str]:
     """Return sentences on what was done."""
     S, kept, model = record.candidates, classifier.candidates_, classifier.model_
-    folds, noun = len(classifier.calibration_.counts), "networks" if isinstance(model, Model) else "classifiers"
+    folds, noun = len(classifier.calibration_.counts), "classifiers" if isinstance(model, Learners) else "networks"
     lines = [
         f"{len(S)} rows have {S.mean_size:.2f} candidates on average, of {len(S.classes)} classes; "
         f"{int(S.singletons.sum())} rows have one candidate.",
@@ -137,7 +150,7 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
     return lines
 
 
-def _describe_training(model: Model | Learners, steps: int) -> str:
+def _describe_training(model: Trained, steps: int) -> str:
     """Return a sentence on what was trained, in a number of epochs or rounds."""
     several = model.runs > 1
     if isinstance(model, Learners):
@@ -145,10 +158,12 @@ def _describe_training(model: Model | Learners, steps: int) -> str:
             f"{model.runs} {type(model.base).__name__}{' were' if several else ' was'} trained with label weights that "
             f"were estimated in {steps} round{'s' * (steps > 1)}."
         )
-    cleaner = " and without a cleaner" if model.cleaner["name"] == "cleaner" else ""
+    models = model.models if isinstance(model, Ensemble) else (model,)
+    names = " and ".join(describe(one.method)["name"] for one in models)
+    cleaner = " and without a cleaner" if models[0].cleaner["name"] == "cleaner" else ""
     return (
         f"{model.runs} network{'s were' if several else ' was'} trained for {steps} epoch{'s' * (steps > 1)} with the "
-        f"method {describe(model.method)['name']}{cleaner}."
+        f"method{'s' * (len(models) > 1)} {names}{cleaner}."
     )
 
 
@@ -174,7 +189,11 @@ def _curve(values: NDArray[Any]) -> Curve:
     def plain(numbers: NDArray[Any]) -> list[float | None]:
         return [float(number) if np.isfinite(number) else None for number in numbers]
 
-    return {"mean": plain(values.mean(1)), "low": plain(values.min(1)), "high": plain(values.max(1))}
+    return {
+        "mean": plain(np.nanmean(values, 1)),
+        "low": plain(np.nanmin(values, 1)),
+        "high": plain(np.nanmax(values, 1)),
+    }
 
 
 def _choose(S: Candidates) -> NDArray[np.intp]:
