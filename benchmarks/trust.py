@@ -33,6 +33,7 @@ from candidly.data.protocols import PROTOCOLS
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import RECIPES
 from candidly.engine.training import fit
+from candidly.estimator import crossfit
 from candidly.methods import find_method
 
 PROTOCOL = PROTOCOLS["uai2025"]
@@ -63,8 +64,8 @@ def _clean_synthetic(base: str, mechanism: str, seed: int, device: str) -> dict[
     X, S, y = synthetic.make(base, mechanism, seed)
     classifier = _fit(X, S, seed, device)
     report = classifier.audit(y, ALPHAS)
-    parts = (classifier._log_p, torch.from_numpy(S), torch.from_numpy(y))
-    log_p, own, true = (part[classifier._tested] for part in parts)
+    parts = (_log_p(classifier, X), torch.from_numpy(S), torch.from_numpy(y))
+    log_p, own, true = (part[classifier.fit_record_.held_out] for part in parts)
     found: dict[str, Any] = {"problem": (base, mechanism, seed), "rows": len(X), "mean_candidates": S.sum(1).mean()}
     found |= {"error": report.error, "excess": report.excess, "missing": report.missing.low, "levels": []}
     for level in report.levels:
@@ -82,6 +83,13 @@ def _clean_synthetic(base: str, mechanism: str, seed: int, device: str) -> dict[
 
 def _fit(X: NDArray[Any], S: NDArray[np.bool_], seed: int, device: str, **settings: Any) -> PartialLabelClassifier:
     return PartialLabelClassifier(random_state=seed, device=device, **settings).fit(X, S)
+
+
+def _log_p(classifier: PartialLabelClassifier, X: NDArray[Any]) -> Tensor:
+    """Return the log-probabilities of all classes of the training rows, by networks that were not trained on them."""
+    fold, folds = classifier.fit_record_.fold, len(classifier.calibration_.counts)
+    encoded = classifier.features_.transform(X)
+    return conformal.log(crossfit.out_of_fold(classifier.model_, encoded, fold, folds, progress=False))
 
 
 def _score(S: Tensor, kept: Tensor, y: Tensor) -> list[float]:
@@ -116,7 +124,7 @@ def _rules(
     classifier: PartialLabelClassifier, X: NDArray[Any], S: NDArray[np.bool_], y: NDArray[np.int64], seed: int
 ) -> Iterable[tuple[str, float | None, Tensor]]:
     """Yield the name, the level and the kept candidates of every rule."""
-    log_p, own, true = classifier._log_p, torch.from_numpy(S), torch.from_numpy(y)
+    log_p, own, true = _log_p(classifier, X), torch.from_numpy(S), torch.from_numpy(y)
     p, T = log_p.exp(), classifier.budget_.temperature
     for alpha in ALPHAS:
         kept = classifier.budget_.keep(log_p, own, alpha)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import unicodedata
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from candidly import encode
+from candidly import encode, messages
 from candidly.messages import cut, did_you_mean, listed, neutralise, visible, warn, width
 from candidly.tables import delimited
 
@@ -82,3 +83,24 @@ def test_modules_that_only_sound_alike_are_the_users(tmp_path):
 def test_warnings_of_a_class_of_their_own():
     with pytest.warns(DeprecationWarning, match="old"):
         warn(DeprecationWarning("old"))
+
+
+def test_long_work_is_shown_and_removed(capsys, monkeypatch):
+    monkeypatch.setattr(messages, "_PATIENCE", 0.05)
+    with messages.busy("reading rows\x1b.csv", shown=True):
+        time.sleep(0.4)
+    shown = capsys.readouterr().err
+    assert "\rreading rows\\x1b.csv [0 s]" in shown
+    assert shown.split("\r")[-2].strip() == shown.split("\r")[-1] == ""
+    with messages.busy("reading", shown=False):
+        time.sleep(0.2)
+    monkeypatch.setattr(messages, "_PATIENCE", 60)
+    with messages.busy("reading", shown=True):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_errors_pass_while_work_is_shown(capsys):
+    with pytest.raises(ValueError, match="broken"), messages.busy("reading", shown=True):
+        raise ValueError("broken")
+    assert capsys.readouterr().err == ""

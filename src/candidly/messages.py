@@ -1,11 +1,14 @@
-"""Text for people: escaping, cutting and listing names in messages, and warnings that point at the user's line."""
+"""Text for people: escaping, cutting and listing names in messages, warnings, and what is shown while work is done."""
 
 import difflib
 import re
 import sys
+import threading
+import time
 import unicodedata
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 # Spreadsheets run a cell as a formula if it starts with one of these signs, also full-width and small ones, possibly
@@ -20,6 +23,8 @@ NEUTRALISED = rf"(?:^|[{_DELIMITERS}])'+[{_BLANKS}]*[{_SIGNS}]|^'+[\t\n]"
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # Control characters that a cell of a CSV file must not hold: all but newline and tab.
 CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+
+_PATIENCE = 1.0  # seconds after which people are told what the program does: several steps may follow each other
 
 _PARTS = re.compile(f"([{_DELIMITERS}])")
 _PART_FORMULA = re.compile(f"'*[{_BLANKS}]*[{_SIGNS}]")
@@ -179,6 +184,42 @@ def warn(message: str | Warning) -> None:
         level += 1
         frame = frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+@contextmanager
+def busy(what: str, shown: bool) -> Iterator[None]:
+    """Show on standard error what is done, with its seconds, if it takes longer than one; remove it in the end.
+
+    For work without a progress bar. Nothing is shown unless `shown`.
+    """
+    if not shown:
+        yield
+        return
+    over, start = threading.Event(), time.monotonic()
+
+    def show() -> None:
+        width = 0
+        while not over.wait(_PATIENCE):
+            text = f"{visible(what)} [{time.monotonic() - start:.0f} s]"
+            _overwrite(text, width)
+            width = len(text)
+        if width:
+            _overwrite("", width)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _overwrite(text: str, width: int) -> None:
+    """Write a line over the last one, which had a width."""
+    with suppress(OSError, ValueError):  # nobody reads it
+        sys.stderr.write(f"\r{text.ljust(width)}" + "\r" * (not text))
+        sys.stderr.flush()
 
 
 def _is_inner(module: str) -> bool:

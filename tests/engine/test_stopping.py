@@ -282,7 +282,7 @@ def test_nothing_waits_for_the_record(monkeypatch):
 def test_the_bar_ends_where_training_does(capsys):
     scripted(5, 4, 9, patience=1, progress=True)
     shown = capsys.readouterr().err.rpartition("\r")[2]
-    assert "2/2" in shown
+    assert "epoch 2 of " in shown
     assert "100%" in shown
 
 

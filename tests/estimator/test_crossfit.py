@@ -73,7 +73,7 @@ def test_blocks_do_not_change_a_row(model):
 
 
 def test_rows_are_scored_by_the_networks_of_their_fold(model):
-    found = crossfit.out_of_fold(model, X, PLAN, False)
+    found = crossfit.out_of_fold(model, X, torch.from_numpy(PLAN.row_fold), PLAN.folds, False)
     whole = torch.cat([some for _, some in crossfit.probabilities(model, X, 3, False)], 1)
     assert found.dtype == torch.float32
     for row in range(0, 150, 7):
@@ -81,7 +81,7 @@ def test_rows_are_scored_by_the_networks_of_their_fold(model):
 
 
 def test_several_rules_predict_once(model, monkeypatch):
-    p = crossfit.out_of_fold(model, X, PLAN, False)
+    p = crossfit.out_of_fold(model, X, torch.from_numpy(PLAN.row_fold), PLAN.folds, False)
     index, fold = torch.from_numpy(PLAN.index), torch.from_numpy(PLAN.fold)
     calibration = Calibration.of(X[PLAN.index], p[index], torch.from_numpy(S.matrix.copy())[index], fold, 3)
     rules = [Rule(), Rule("split", "aps", "worst"), Rule("averaged", "aps", smooth=True)]

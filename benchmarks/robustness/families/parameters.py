@@ -349,6 +349,9 @@ def _engine_fit(**given: Any) -> Any:
     )
 
 
+LIKE = (bad("a text", "tags"), bad("a dict", {"candidates": "tags"}), bad("an object", Anything()))
+TEXTS = (bad("a text", "size"), bad("a number", 3), bad("None", None), bad("an object", Anything()))
+
 _TARGETS: dict[str, Target] = {
     "PartialLabelClassifier": Target(
         made.fit,
@@ -487,8 +490,56 @@ _TARGETS: dict[str, Target] = {
                 bad("a number as name", {3: b"x"}),
                 bad("a null character", {"a\0b": b"x"}),
             ),
+            "lean": booleans(True),
         },
         {"folder": ("folder", "path"), "more": ("more",)},
+    ),
+    "clean": Target(
+        lambda **given: made.fitted().clean(made.features()[::-1], **({"y": made.names()[::-1]} | given)),
+        candidly.PartialLabelClassifier.clean,
+        {
+            "y": (
+                bad("a number", 3),
+                bad("a text", "cat"),
+                bad("None", None),
+                bad("too few", made.names()[:5]),
+                bad("an unknown class", [["owl"]] * made.ROWS),
+                bad("another spelling", [["Cat"]] * made.ROWS),
+                bad("an empty set", [[]] * made.ROWS),
+                bad("a matrix of two classes", made.matrix()[:, :2]),
+                bad("probabilities", made.matrix() * 0.5),
+                bad("an object", Anything()),
+                good("a matrix", made.matrix()[::-1], made.names()[::-1]),
+                good("candidates", candidly.encode(made.names()[::-1]), made.names()[::-1]),
+            )
+        },
+    ),
+    "clean_all": Target(
+        lambda **given: made.fitted().clean_all(made.features()[::-1], **given).kept,
+        candidly.PartialLabelClassifier.clean_all,
+        {
+            "y": (
+                bad("a number", 3),
+                bad("too few", made.names()[:5]),
+                good("a matrix", made.matrix()[::-1], made.names()[::-1]),
+            )
+        },
+    ),
+    "is_trained_on": Target(
+        lambda **given: made.fitted().is_trained_on(made.features(), **given),
+        candidly.PartialLabelClassifier.is_trained_on,
+        {
+            "y": (
+                bad("a number", 3),
+                bad("an unknown class", [["owl"]] * made.ROWS),
+                good("a matrix", made.matrix(), made.names()),
+            )
+        },
+    ),
+    "reclean": Target(
+        lambda **given: made.fit(**made.SMALL).set_params(**given).reclean().candidates_,
+        candidly.PartialLabelClassifier.reclean,
+        {"alpha": shares(0.25), "force_cleaning": booleans(True)},
     ),
     "load": Target(
         lambda **given: candidly.PartialLabelClassifier.load(**({"folder": made.model()} | given)),
@@ -1321,6 +1372,8 @@ _TARGETS: dict[str, Target] = {
                 bad("no candidates", tables.Schema(id="id")),
             ),
             "classes": CLASS_LISTS,
+            "like": LIKE,
+            "texts": TEXTS,
         },
         {
             "source": ("source", "path", "nowhere", "name must end", "xxxx"),
@@ -1358,6 +1411,8 @@ _TARGETS: dict[str, Target] = {
             "classes": CLASS_LISTS,
             "min_votes": integers(2, 1),
             "min_share": shares(0.25, zero=True, one=True),
+            "like": LIKE,
+            "texts": TEXTS,
         },
         {
             "source": ("source", "path", "nowhere", "name must end", "xxxx"),
@@ -1838,7 +1893,7 @@ ENGINE = "called by the engine, not by users"
 LEFT_OUT: dict[str, str] = {
     **dict.fromkeys(("Batch", "BuildNet", "Sweep", "Predict", "Method", "Cleaner", "OneNetwork"), ENGINE),
     **dict.fromkeys(
-        ("Model", "Agreement", "Votes", "Evaluation", "SetCurve", "FitRecord", "Outcome", "Audit", "Budget"),
+        ("Model", "Agreement", "Votes", "Evaluation", "SetCurve", "FitRecord", "Cleaned", "Outcome", "Audit", "Budget"),
         NO_PARAMETERS,
     ),
     **dict.fromkeys(("Features", "Labelled", "ReportFacts", "Problem", "Protocol", "LicenceNotice"), NO_PARAMETERS),

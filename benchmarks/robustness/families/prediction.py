@@ -194,7 +194,9 @@ def cases() -> Iterator[Case]:
             either("column", "name", check=lambda p: False),
         )
     methods = ("predict", "predict_proba", "predict_p", "predict_set", "predict_all", "score", "audit", "save")
-    arguments: dict[str, tuple[Any, ...]] = {"score": (_X(), made.names()), "audit": (), "save": ("model",)}
+    methods += ("clean", "clean_all", "is_trained_on", "reclean")
+    arguments: dict[str, tuple[Any, ...]] = {"audit": (), "reclean": (), "save": ("model",)}
+    arguments |= dict.fromkeys(("score", "clean", "clean_all", "is_trained_on"), (_X(), made.names()))
     for method in methods:
         yield Case(
             FAMILY,
@@ -202,20 +204,13 @@ def cases() -> Iterator[Case]:
             lambda method=method: getattr(candidly.PartialLabelClassifier(), method)(*arguments.get(method, (_X(),))),
             error("fitted"),
         )
-    yield Case(
-        FAMILY,
-        "audit of a loaded model",
-        lambda: candidly.PartialLabelClassifier.load(made.model()).audit(),
-        error("loaded"),
-    )
+    for name, work in _needing_rows().items():
+        yield Case(FAMILY, f"{name} of a loaded model", lambda work=work: work(_loaded()), right(lambda _: True))
+        yield Case(
+            FAMILY, f"{name} of a lean model", lambda work=work: work(_loaded(lean=True)), error("training rows")
+        )
     yield Case(
         FAMILY, "audit of too few rows", lambda: made.fit(_X()[:50], made.names()[:50]).audit(), error("100", "rows")
-    )
-    yield Case(
-        FAMILY,
-        "summarise a loaded model",
-        lambda: candidly.report.summarise(candidly.PartialLabelClassifier.load(made.model())),
-        error("loaded", "fit"),
     )
     yield Case(
         FAMILY,
@@ -243,6 +238,19 @@ def _changed_after_fit() -> bool:
     before = classifier.predict_proba(_X())
     classifier.set_params(folds=7, members=3, method="cc", alpha=0.5, classes=["x"])
     return made.same(before, classifier.predict_proba(_X()))
+
+
+def _loaded(lean: bool = False) -> Any:
+    made.fitted().save("model", lean=lean)
+    return candidly.PartialLabelClassifier.load("model")
+
+
+def _needing_rows() -> dict[str, Callable[[Any], object]]:
+    return {
+        "audit": lambda classifier: classifier.audit(),
+        "reclean": lambda classifier: classifier.reclean(),
+        "summarise": lambda classifier: candidly.report.summarise(classifier),
+    }
 
 
 def _other(label: Any) -> Any:

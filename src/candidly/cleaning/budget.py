@@ -10,15 +10,16 @@ docs/evidence/trust.md.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from candidly import conformal
 from candidly.checks.arguments import real
+from candidly.store import validation
 
 # All constants were chosen on synthetic candidate sets (docs/evidence/trust.md).
 
@@ -158,13 +159,52 @@ class Budget:
         return conformal.candidate_probabilities(log_p, S, self.cautious)
 
     def keep(self, log_p: Tensor, S: Tensor, alpha: float) -> Tensor:
-        """Return the candidates that are kept at level `alpha`; no row is emptied."""
+        """Return the candidates that are kept at level `alpha`: `apply` with the `limits` of the same rows."""
         alpha = real("alpha", alpha, least=0, most=1)
         return next(self.keep_each(self.probabilities(log_p, S), S, [alpha]))
 
     def keep_each(self, q: Tensor, S: Tensor, alphas: Sequence[float]) -> Iterator[Tensor]:
         """Yield the candidates that are kept at each level, given their cautious probabilities."""
         return risk_budgets(q, S, alphas, by_class=True, protected=self._protect(q))
+
+    def limits(self, log_p: Tensor, S: Tensor, alpha: float) -> Tensor:
+        """Return the class limits at level `alpha`, (C,): `apply` removes candidates up to these probabilities.
+
+        The limit of a class is -1 if none of its candidates can be removed.
+        """
+        alpha = real("alpha", alpha, least=0, most=1)
+        q = self.probabilities(log_p, S)
+        removable = find_removable(q, S, self._protect(q))
+        return class_limits(q, removable, torch.tensor([alpha], dtype=torch.float64, device=q.device))[0]
+
+    def apply(self, log_p: Tensor, S: Tensor, limits: Tensor) -> Tensor:
+        """Return the candidates that are kept, given the class limits of these or of other rows; no row is emptied.
+
+        Only the log-probabilities of candidates are used.
+        """
+        q = self.probabilities(log_p, S)
+        return _remove(q, S, find_removable(q, S, self._protect(q)), limits)
+
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors and the other fields, in JSON types, for a file."""
+        facts = {name: value for name, value in vars(self).items() if name != "inseparable"}
+        return {"inseparable": self.inseparable}, facts | {"missing": list(self.missing)}
+
+    @classmethod
+    def of_parts(cls, tensors: Mapping[str, Tensor], facts: Any, num_classes: int) -> "Budget":
+        """Return the rule whose `parts` returned these; raise ValueError if they are damaged."""
+        number, share, flag = validation.number, validation.share, validation.flag
+        fields = {"temperature": number, "cautious": number, "error": share, "excess": number, "at_chance": flag}
+        validation.record(fields | {"missing": validation.list_of(share, 3, 3)})(facts, "the rule")
+        temperature, cautious, (missing, low, high) = facts["temperature"], facts["cautious"], facts["missing"]
+        rising = 1 <= temperature <= cautious <= _HOTTEST * (1 + 1e-9)  # exp and log round
+        validation.require(rising, "temperature and cautious", (temperature, cautious))
+        validation.require(low <= missing <= high, "missing", facts["missing"])
+        pairs = tensors.get("inseparable")
+        shaped = pairs is not None and pairs.dtype == torch.int64 and pairs.ndim == 2 and pairs.shape[1] == 2
+        if pairs is None or not shaped or not ((pairs >= 0) & (pairs < num_classes)).all():
+            raise ValueError("the pairs of classes that cannot be told apart are missing or damaged")
+        return cls(**(facts | {"missing": Estimate(*facts["missing"]), "inseparable": pairs}))
 
     def _protect(self, q: Tensor) -> Tensor:
         """Return the classes that cannot be told from a row's most likely candidate, (N, C)."""
@@ -463,20 +503,33 @@ def risk_budgets(
     q: Tensor, S: Tensor, alphas: Sequence[float], *, by_class: bool = False, protected: Tensor | None = None
 ) -> Iterator[Tensor]:
     """Yield what `risk_budget` keeps at each level; the removable candidates are sorted only once."""
+    removable = find_removable(q, S, protected)
+    levels = torch.tensor(alphas, dtype=torch.float64, device=q.device)
+    limits = class_limits(q, removable, levels) if by_class else _spend(q[removable], levels * len(S))[:, None]
+    for limit in limits:
+        yield _remove(q, S, removable, limit)
+
+
+def find_removable(q: Tensor, S: Tensor, protected: Tensor | None = None) -> Tensor:
+    """Return the candidates that may be removed, (N, C): all but a row's most likely one and protected ones."""
     removable = torch.empty_like(S)
     for part, q_part, s in conformal.blocks(removable, q, S):
         torch.logical_and(s, q_part < q_part.masked_fill(~s, -1).amax(-1, keepdim=True), out=part)
     if protected is not None:
         removable &= ~protected
-    levels = torch.tensor(alphas, dtype=torch.float64, device=q.device)
-    if by_class:
-        sums = q.sum(0, dtype=torch.float64)
-        columns = zip(q.T, removable.T, sums, strict=True)
-        limits = torch.stack([_spend(column[rows], levels * total) for column, rows, total in columns], 1)
-    else:
-        limits = _spend(q[removable], levels * len(S))[:, None]
-    for limit in limits:
-        yield S & ~(removable & (q <= limit))
+    return removable
+
+
+def class_limits(q: Tensor, removable: Tensor, levels: Tensor) -> Tensor:
+    """Return the largest probability of each class that is removed at each level, (levels, C); -1 if there is none."""
+    sums = q.sum(0, dtype=torch.float64)
+    columns = zip(q.T, removable.T, sums, strict=True)
+    return torch.stack([_spend(column[rows], levels * total) for column, rows, total in columns], 1)
+
+
+def _remove(q: Tensor, S: Tensor, removable: Tensor, limits: Tensor) -> Tensor:
+    """Return the candidates that are left when removable ones up to the limits of their classes are removed."""
+    return S & ~(removable & (q <= limits))
 
 
 def _spend(values: Tensor, amounts: Tensor) -> Tensor:

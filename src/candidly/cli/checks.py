@@ -23,7 +23,7 @@ def check_source(options: CleaningOptions) -> None:
     table, candidates, votes = options.table, options.candidates, options.votes
     given = [name.replace("_", "-") for name, value in vars(votes).items() if value is not None]
     if votes.annotations is None:
-        if table is None or candidates is None:
+        if table is None or (candidates is None and options.model is None):
             raise ValueError("nothing to read; give a table and --candidates, or --annotations and --features")
         if given:
             raise ValueError(f"--{given[0]} applies to votes; name their table with --annotations, or remove it")
@@ -33,6 +33,19 @@ def check_source(options: CleaningOptions) -> None:
         raise ValueError("--annotations needs --features, the table with the features of the tasks")
     elif votes.annotations == votes.features == "-":
         raise ValueError("standard input holds only one table; name a file for --annotations or --features")
+
+
+def check_model(options: CleaningOptions) -> None:
+    """Raise if there is a model, which is not trained again, and an option that applies to training."""
+    if options.model is None:
+        return
+    named = vars(options.training) | {"classes": options.reading.classes}
+    for name, value in named.items():
+        if value is not None and value is not False and name not in ("alpha", "force_cleaning"):
+            raise ValueError(
+                f"--{name.replace('_', '-')} applies to training, but --model {options.model} is already trained; "
+                "remove one of them"
+            )
 
 
 def check_folder(out: Path) -> bool:
@@ -54,27 +67,33 @@ def check_base(base: str | None) -> None:
         require_skops()
 
 
-def check_table(out: str, tables: Sequence[str | None], output: OutputOptions) -> None:
+def check_table(out: str, tables: Sequence[str | None], output: OutputOptions, option: str = "--out") -> None:
     """Raise unless the result can be written to `out`, which must not be one of the tables that are read."""
     files.check_writable(out)
     if out == "-" and output.json:
-        raise ValueError("--json and --out - both write to standard output; remove one of them")
+        raise ValueError(f"--json and {option} - both write to standard output; remove one of them")
     for table in tables:
         if table is None or out == "-":
             continue
         if os.path.realpath(arguments.path("the table's path", table)) == os.path.realpath(out):
-            raise ValueError(f"{out} is both read and written; name another file with --out")
+            raise ValueError(f"{out} is both read and written; name another file with {option}")
 
 
 def check_page(page: Path | None, out: str | Path | None = None) -> None:
     """Raise unless the report can be rendered and written, outside of `out`."""
     if page is None:
         return
-    if out is not None and Path(os.path.realpath(page)).is_relative_to(os.path.realpath(out)):
-        raise ValueError(f"the report {page} is or lies in {out}, which is replaced; name another place for it")
+    if out is not None:
+        check_apart("the report", page, out)
     files.check_writable(page, _PAGES)
     if importlib.util.find_spec("jinja2") is None:
         raise ModuleNotFoundError("reports need jinja2, which is not installed; run `pip install 'candidly[report]'`")
+
+
+def check_apart(what: str, place: str | Path, out: str | Path) -> None:
+    """Raise if a file that is also written is or lies in `out`."""
+    if Path(os.path.realpath(place)).is_relative_to(os.path.realpath(out)):
+        raise ValueError(f"{what} {place} is or lies in {out}, which is replaced; name another place for it")
 
 
 def check_id(id: str | None, results: Sequence[str]) -> None:

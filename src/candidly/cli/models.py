@@ -71,7 +71,7 @@ def predict(
                 fraction(name, value)
         rule = Rule(**sets.given(alpha))
         check_table(out, [table], output)
-        classifier = _load(model, output)
+        classifier = load(model, output)
         names = [str(name) for name in classifier.classes_.tolist()]
         if alpha is not None:
             files.check_names(out, names, separator)
@@ -130,7 +130,7 @@ def evaluate(
     with output.hide_warnings():
         if plot is not None:
             files.check_writable(plot, FORMATS)
-        classifier = _load(model, output)
+        classifier = load(model, output)
         rows, found = read_new_rows(
             table, classifier.features_, classifier.schema_, {"--labels": labels}, drop, delimiter
         )
@@ -162,7 +162,8 @@ def report(model: ModelArgument, *, out: Path, output: OutputOptions) -> None:
     output.show(*describe_report(facts, {"report": out}))
 
 
-def _load(model: Path, output: OutputOptions) -> "PartialLabelClassifier":
+def load(model: Path, output: OutputOptions) -> "PartialLabelClassifier":
+    """Load a model; messages about it begin with its folder."""
     from candidly.estimator import PartialLabelClassifier
 
     try:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from candidly.cli.parsing import Named
 from candidly.cli.terminal import say
+from candidly.messages import busy
 
 Text = Annotated[str | None, Named("TEXT")]
 Column = Annotated[str | None, Named("COLUMN")]
@@ -22,6 +23,7 @@ Levels = Annotated[str | None, Named("FLOATS")]
 Fraction = Annotated[float | None, Named("FLOAT")]
 File = Annotated[Path | None, Named("PATH")]
 Names = Annotated[str | None, Named("NAMES")]
+Model = Annotated[Path | None, Named("MODEL")]
 RequiredColumn = Annotated[str, Named("COLUMN")]
 TableArgument = Annotated[str, Named("TABLE", positional=True)]
 ModelArgument = Annotated[Path, Named("MODEL", positional=True)]
@@ -60,7 +62,7 @@ class ReadingOptions:
         labels: Column of true labels, where known. Used for evaluation only; it is not a feature.
         groups: Column of groups, such as scenes or recordings. Rows of a group are held out together. Not a feature.
         drop: Columns to ignore, separated by commas.
-        separator: Separator between class names in a CSV cell.
+        separator: Separator between class names in a CSV cell (default: |).
         classes: All class names, separated by commas, or @FILE with one name per line (default: those found).
         delimiter: Column delimiter of CSV files (default: a comma; a tab for .tsv files).
     """
@@ -69,7 +71,7 @@ class ReadingOptions:
     labels: Column = None
     groups: Column = None
     drop: Columns = None
-    separator: str = "|"
+    separator: Text = None
     classes: Text = None
     delimiter: Text = None
 
@@ -104,28 +106,28 @@ class TrainingOptions:
     """How to train.
 
     Args:
-        method: Learning method; `candidly methods` lists them.
+        method: Learning method; `candidly methods` lists them (default: proden).
         base: Train a scikit-learn classifier instead of networks; `candidly methods` lists them.
-        cleaner: What removes candidates while training: conformal, clsp or none (others: see the documentation).
+        cleaner: What removes candidates while training: conformal, clsp or none (default: conformal).
         members: Number of networks per fold, which are averaged (default: 1).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
         epochs: Passes over the training rows (default: 50; 25 for 2000 or more rows).
         alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
         force_cleaning: Remove candidates even if the networks are no better than chance or true labels seem missing.
-        seed: Random seed for folds, initialisation and the order of rows.
-        device: Where to train: auto, cpu or cuda.
+        seed: Random seed for folds, initialisation and the order of rows (default: 0).
+        device: Where to train: auto, cpu or cuda (default: auto).
     """
 
-    method: str = "proden"
+    method: Text = None
     base: Text = None
-    cleaner: str = "conformal"
+    cleaner: Text = None
     members: Number = None
     folds: Number = None
     epochs: Number = None
     alpha: Fraction = None
     force_cleaning: bool = False
-    seed: int = 0
-    device: str = "auto"
+    seed: Number = None
+    device: Text = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,10 @@ class OutputOptions:
         """Whether to show progress bars."""
         return sys.stderr.isatty() and not self.quiet
 
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        """Return a context that shows what is done in it, if that takes long."""
+        return busy(what, self.progress)
+
     def hide_warnings(self) -> AbstractContextManager[Any]:
         """Return a context that hides warnings if --quiet was given."""
         return warnings.catch_warnings(action="ignore") if self.quiet else nullcontext()
@@ -188,11 +194,13 @@ class CleaningOptions:
     Args:
         table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
         candidates: Column of candidates: text such as cat|dog, or lists.
+        model: Folder that `candidly fit` wrote: use this model instead of training. It also knows the columns.
         report: Also write an HTML report to this file (.html).
     """
 
     table: Annotated[str | None, Named("TABLE", positional=True)] = None
     candidates: Column = None
+    model: Model = None
     report: File = None
     votes: VoteOptions
     reading: ReadingOptions

@@ -8,12 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.votes import Votes
+from candidly.checks.machine import in_bytes
 from candidly.cleaning.audit import Audit, format_estimate
 from candidly.cleaning.budget import MIN_ROWS
+from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.evaluation import Evaluation
 from candidly.report import write
-from candidly.report.facts import LevelFacts, ReportFacts
+from candidly.report.facts import LevelFacts, ReportFacts, Truth
+from candidly.report.summary import compare
 from candidly.tables import files
+from candidly.tables.labelled import Labelled
 
 
 def describe_report(report: ReportFacts, places: Mapping[str, str | Path | None]) -> tuple[list[str], dict[str, Any]]:
@@ -28,16 +32,59 @@ def describe_report(report: ReportFacts, places: Mapping[str, str | Path | None]
     elif report.audit is None:
         lines.append(f"no candidate was removed: this needs at least {MIN_ROWS} held-out rows")
     truth = report.truth
-    if truth is not None:
-        shares = {"accuracy": truth["accuracy"], "true labels kept": truth["true_kept"]}
-        shares["wrong candidates removed"] = truth["wrong_removed"]
-        known = [f"{what} {share:.1%}" for what, share in shares.items() if share is not None]
-        lines.append(f"on {truth['rows']} rows with a known label: {', '.join(known) or 'nothing to score'}")
-    lines += [f"{what}: {name_place(place)}" for what, place in places.items() if place is not None]
+    lines += [*_describe_truth(truth), *_describe_places(places)]
     facts: dict[str, Any] = {"rows": report.rows, "classes": len(report.classes), "candidates_before": before}
     facts |= {"candidates_after": after, "changed": report.changed, "seconds": report.seconds, "truth": truth}
     facts["estimate"] = report.cost
     return lines, facts | {what: None if place is None else str(place) for what, place in places.items()}
+
+
+def describe_new_rows(
+    rows: Labelled,
+    cleaned: Cleaned,
+    classifier: PartialLabelClassifier,
+    model: Path | None,
+    places: Mapping[str, str | Path | None],
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about rows that a model cleaned without being trained on them."""
+    before, after = cleaned.candidates, cleaned.kept
+    changed = int((before.sizes != after.sizes).sum())
+    best = targets.number(cleaned.transduction, before.classes, len(before))[0]
+    labels = None if rows.labels is None else targets.number(rows.labels, before.classes, len(before))[0]
+    truth = None if labels is None else compare(before, after, best, labels)
+    lines = [
+        f"{rows.title}: {len(before)} rows, {len(before.classes)} classes",
+        f"candidates per row: {before.mean_size:.2f} → {after.mean_size:.2f}; rows changed: {changed}",
+        f"{model} was not trained on these rows: they were cleaned by its class limits at level {classifier.alpha_:g}, "
+        "without an estimate of lost labels",
+        *_describe_truth(truth),
+        *_describe_places(places),
+    ]
+    facts: dict[str, Any] = {"rows": len(before), "classes": len(before.classes)}
+    facts |= {"candidates_before": before.mean_size, "candidates_after": after.mean_size, "changed": changed}
+    facts |= {"truth": truth, "estimate": None, "new_rows": True, "model": str(model)}
+    return lines, facts | {what: None if place is None else str(place) for what, place in places.items()}
+
+
+def describe_reuse(lines: list[str], facts: dict[str, Any], model: Path | None) -> tuple[list[str], dict[str, Any]]:
+    """Add to what is printed about training rows that their model was not trained again, if it was not."""
+    if model is None:
+        return lines, facts
+    said = f"{model} was trained on this table: its held-out results were used, without training"
+    return [lines[0], said, *lines[1:]], facts | {"new_rows": False, "model": str(model)}
+
+
+def describe_size(folder: Path, classifier: PartialLabelClassifier, lean: bool) -> tuple[str, dict[str, Any]]:
+    """Return the line and the facts to print about the size of a model that was saved to a folder."""
+    record = classifier.fit_record_
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    rows = 0 if lean or record is None else record.nbytes
+    part = (
+        "without the training rows"
+        if lean
+        else f"of which {in_bytes(rows)} about the training rows (--lean leaves them out)"
+    )
+    return f"size of the model: {in_bytes(size)}, {part}", {"bytes": size, "bytes_of_rows": rows}
 
 
 def describe_audit(report: ReportFacts, page: Path | None) -> tuple[list[str], dict[str, Any]]:
@@ -109,6 +156,19 @@ def name_place(place: str | Path) -> str:
     ('new.csv', 'standard output')
     """
     return "standard output" if place == "-" else str(place)
+
+
+def _describe_truth(truth: Truth | None) -> list[str]:
+    if truth is None:
+        return []
+    shares = {"accuracy": truth["accuracy"], "true labels kept": truth["true_kept"]}
+    shares["wrong candidates removed"] = truth["wrong_removed"]
+    known = [f"{what} {share:.1%}" for what, share in shares.items() if share is not None]
+    return [f"on {truth['rows']} rows with a known label: {', '.join(known) or 'nothing to score'}"]
+
+
+def _describe_places(places: Mapping[str, str | Path | None]) -> list[str]:
+    return [f"{what}: {name_place(place)}" for what, place in places.items() if place is not None]
 
 
 def _mean_sizes(report: ReportFacts) -> tuple[float, float]:

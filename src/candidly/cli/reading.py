@@ -1,12 +1,15 @@
 """Read the tables that commands are given: rows with candidates, votes, and new rows for a model."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from candidly import store
+from candidly.candidates import Candidates
 from candidly.candidates.votes import Votes
-from candidly.cli.options import CleaningOptions, ReadingOptions, VoteOptions, split_names
+from candidly.cli.options import CleaningOptions, ReadingOptions, split_names
+from candidly.estimator import PartialLabelClassifier
 from candidly.tables import files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
@@ -25,34 +28,68 @@ def naming(table: str) -> Iterator[None]:
         raise ValueError(f"{table} {str(error)[2:]}") from error
 
 
-def read_source(options: CleaningOptions) -> tuple[Labelled, Votes | None]:
-    """Read a table with candidates, or a table of votes and the table of features that belongs to it."""
-    if options.table is None:
-        return _read_votes(options.votes, options.reading)
-    return read(options.table, str(options.candidates), options.reading), None
+def read_source(
+    options: CleaningOptions, classifier: PartialLabelClassifier | None = None
+) -> tuple[Labelled, Votes | None]:
+    """Read a table with candidates, or a table of votes and the table of features that belongs to it.
+
+    For a classifier the classes are its own, and columns that no option names have their roles in its training table.
+    """
+    if classifier is None:
+        return _read_source(options, _read_classes(options.reading.classes))
+    names = {str(name): name for name in classifier.classes_.tolist()}
+    try:
+        rows, votes = _read_source(options, list(names), classifier.schema_, _categories(classifier.features_))
+    except ValueError as error:
+        advice = "is not a class of the model; correct the row or leave it out"
+        raise ValueError(str(error).replace("is not in classes; add it there or correct the row", advice)) from error
+    labels = None if rows.labels is None else [None if text is None else names.get(text, text) for text in rows.labels]
+    return replace(rows, candidates=Candidates(rows.candidates.matrix, tuple(names.values())), labels=labels), votes
 
 
-def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
-    """Read a table with a column of candidates."""
-    return labelled.read_labelled(table, _schema(candidates, reading), classes=_read_classes(reading.classes))
-
-
-def _schema(candidates: str | None, reading: ReadingOptions) -> Schema:
-    drop = split_names(reading.drop, "--drop")
-    return Schema(candidates, reading.id, reading.labels, drop, reading.separator, reading.delimiter, reading.groups)
-
-
-def _read_votes(votes: VoteOptions, reading: ReadingOptions) -> tuple[Labelled, Votes]:
+def _read_source(
+    options: CleaningOptions, classes: list[str] | None, like: Schema | None = None, texts: Sequence[str] = ()
+) -> tuple[Labelled, Votes | None]:
+    votes, reading = options.votes, options.reading
+    if options.table is not None:
+        schema = _schema(options.table, options.candidates, reading, like)
+        return labelled.read_labelled(options.table, schema, classes=classes, like=like, texts=texts), None
     annotators = None if votes.annotators is None else split_names(votes.annotators, "--annotators")
     return labelled.read_votes(
         str(votes.annotations),
         VoteColumns(votes.task, votes.worker, votes.label, annotators),
         str(votes.features),
-        _schema(None, reading),
-        classes=_read_classes(reading.classes),
+        _schema(str(votes.features), None, reading, like),
+        classes=classes,
         min_votes=1 if votes.min_votes is None else votes.min_votes,
         min_share=0.0 if votes.min_share is None else votes.min_share,
+        like=like,
+        texts=texts,
     )
+
+
+def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
+    """Read a table with a column of candidates."""
+    return labelled.read_labelled(table, _schema(table, candidates, reading), classes=_read_classes(reading.classes))
+
+
+def _schema(table: str, candidates: str | None, reading: ReadingOptions, like: Schema | None = None) -> Schema:
+    drop = split_names(reading.drop, "--drop")
+    separator = (like or Schema()).separator if reading.separator is None else reading.separator
+    delimiter = _delimiter(reading.delimiter, table, like)
+    return Schema(candidates, reading.id, reading.labels, drop, separator, delimiter, reading.groups)
+
+
+def _delimiter(given: str | None, table: str, like: Schema | None) -> str | None:
+    """Return the delimiter of a table: by default, that of CSV files in training."""
+    is_csv = table == "-" or table.lower().endswith((".csv", ".csv.gz"))
+    return like.delimiter if given is None and like is not None and is_csv else given
+
+
+def _categories(features: Features) -> list[str]:
+    """Return the columns to read as text, as in training: 01 is not the category 1."""
+    columns = zip(features.names_ or (), features.columns, strict=False)
+    return [name for name, column in columns if isinstance(column, Category)]
 
 
 def _read_classes(text: str | None) -> list[str] | None:
@@ -81,10 +118,7 @@ def read_new_rows(
     """
     schema, dropped, used = schema or Schema(), split_names(drop, "--drop"), features.names_ or ()
     others = [*schema.named.values(), *schema.drop]
-    if delimiter is None and (table == "-" or table.lower().endswith((".csv", ".csv.gz"))):
-        delimiter = schema.delimiter
-    # Read categories as text, as in training: 01 is not the category 1.
-    categories = [name for name, column in zip(used, features.columns, strict=False) if isinstance(column, Category)]
+    delimiter, categories = _delimiter(delimiter, table, schema), _categories(features)
     given = [(option, name) for option, name in named.items() if name is not None]
     found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
     for option, name in [*given, *(("--drop", name) for name in dropped)]:

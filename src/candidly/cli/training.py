@@ -10,13 +10,15 @@ from candidly.cli.options import (
     OutputOptions,
     ReadingOptions,
     RequiredColumn,
+    Table,
     TableArgument,
     TrainingOptions,
 )
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
 if TYPE_CHECKING:
-    from candidly.estimator import PartialLabelClassifier
+    from candidly.candidates.votes import Votes
+    from candidly.estimator import Cleaned, PartialLabelClassifier
     from candidly.tables.labelled import Labelled
 
 _RESULT = ("candidates", "kept", "removed", "predicted", "confidence", "scores", "true")
@@ -27,23 +29,29 @@ def fit(
     *,
     candidates: RequiredColumn,
     out: Path,
+    cleaned: Table = None,
     report: File = None,
+    lean: bool = False,
     reading: ReadingOptions,
     training: TrainingOptions,
     output: OutputOptions,
 ) -> None:
     """Train a model on a table with candidates, and save it.
 
-    All columns that no option names are features: numbers, dates or text, with or without missing values.
+    All columns that no option names are features: numbers, dates or text, with or without missing values. The model
+    keeps the candidates of its rows and their held-out probabilities, so that `clean` and `audit` need not train again
+    (--model).
 
     Args:
         table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
         candidates: Column of candidates: text such as cat|dog, or lists.
         out: Folder for the model.
+        cleaned: Also write the table that `candidly clean` writes: a file, or - for standard output.
         report: Also write an HTML report to this file (.html).
+        lean: Leave the training rows out of the model; then it can predict, and clean other rows, but not be audited.
     """
-    from candidly.cli.checks import check_base, check_folder, check_page
-    from candidly.cli.output import describe_report, name_place, write_page
+    from candidly.cli.checks import check_apart, check_base, check_folder, check_folds, check_page, check_table
+    from candidly.cli.output import describe_report, describe_size, name_place, write_page
     from candidly.cli.reading import read
     from candidly.report import saved, summarise
     from candidly.tables import files
@@ -52,16 +60,30 @@ def fit(
         replaced = check_folder(out)
         check_page(report, out)
         check_base(training.base)
-        rows = read(table, candidates, reading)
+        if cleaned is not None:
+            check_folds(training.folds)
+            if cleaned != "-":
+                check_apart("the table", cleaned, out)
+            check_table(cleaned, [table], output, "--cleaned")
+        with output.busy(f"reading {table}"):
+            rows = read(table, candidates, reading)
+        if cleaned is not None:
+            _check_result(rows, cleaned, rows.schema.separator)
         classifier = _train(rows, training, output)
-        facts = summarise(classifier, rows.title, rows.ids, rows.labels)
-        with files.writing(out):
-            classifier.save(out, {saved.FILE: saved.to_bytes(facts)})
-        write_page(facts, report)
-    lines, found = describe_report(facts, {"model": out, "report": report})
+        with output.busy("estimating what cleaning costs"):
+            facts = summarise(classifier, rows.title, rows.ids, rows.labels)
+        with output.busy("writing the results"):
+            with files.writing(out):
+                classifier.save(out, {saved.FILE: saved.to_bytes(facts)}, lean=lean)
+            if cleaned is not None:
+                files.write(_result(rows, _cleaned(classifier), cleaned), cleaned, separator=rows.schema.separator)
+            write_page(facts, report)
+    lines, found = describe_report(facts, {"model": out, "cleaned": cleaned, "report": report})
+    size, sizes = describe_size(out, classifier, lean)
+    lines.append(size)
     if replaced:
         lines.append(f"the model that {name_place(out)} held before was replaced")
-    output.show(lines, found | {"replaced": replaced})
+    output.show(lines, found | sizes | {"replaced": replaced}, to_stderr=cleaned == "-")
 
 
 def clean(options: CleaningOptions, *, out: str) -> None:
@@ -71,29 +93,48 @@ def clean(options: CleaningOptions, *, out: str) -> None:
     which of them were kept and removed, predicted class, confidence, and scores: the estimated probability that a
     removed candidate was the true label. Run `candidly audit` first to see what cleaning costs.
 
+    With --model nothing is trained. If the model was trained on this table, its held-out results are used. Otherwise
+    the rows are new: the mean of all networks scores them, and candidates up to the model's class limits are removed,
+    without an estimate of what that costs.
+
     Args:
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output.
     """
-    from candidly.cli.checks import check_folds, check_id, check_page, check_source, check_table
-    from candidly.cli.output import describe_report, describe_votes, write_page
-    from candidly.cli.reading import read_source
+    from candidly.cli.checks import check_folds, check_model, check_page, check_source, check_table
+    from candidly.cli.output import describe_new_rows, describe_report, describe_reuse, describe_votes, write_page
+    from candidly.cli.reading import naming
     from candidly.report import summarise
     from candidly.tables import files
 
-    output, separator = options.output, options.reading.separator
+    output = options.output
     with output.hide_warnings():
         check_folds(options.training.folds)
         check_source(options)
+        check_model(options)
         check_table(out, (options.table, options.votes.annotations, options.votes.features), output)
         check_page(options.report, out)
-        rows, votes = read_source(options)
-        check_id(rows.schema.id, _RESULT)
-        files.check_names(out, [str(name) for name in rows.candidates.classes], separator)
-        classifier = _train(rows, options.training, output)
-        facts = summarise(classifier, rows.title, rows.ids, rows.labels)
-        files.write(_result(rows, classifier, out), out, separator=separator)
-        write_page(facts, options.report)
-    lines, found = describe_report(facts, {"cleaned": out, "report": options.report})
+        rows, votes, known = _read(options)
+        _check_result(rows, out, rows.schema.separator)
+        places = {"cleaned": out, "report": options.report}
+        same = known is None or _is_trained_on(known, rows, options.model, options.output)
+        if not same and options.report is not None:
+            raise ValueError(f"--report describes training rows, and those of {rows.title} are new; remove --report")
+        if known is not None:
+            _set_level(known, options)
+        if known is not None and not same:
+            with naming(rows.title):
+                cleaned = known.clean_all(rows.features, rows.candidates)
+            with output.busy("writing the results"):
+                files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
+            lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
+        else:
+            classifier = _train(rows, options.training, output) if known is None else known
+            with output.busy("estimating what cleaning costs"):
+                facts = summarise(classifier, rows.title, rows.ids, rows.labels)
+            with output.busy("writing the results"):
+                files.write(_result(rows, _cleaned(classifier), out), out, separator=rows.schema.separator)
+                write_page(facts, options.report)
+            lines, found = describe_reuse(*describe_report(facts, places), options.model)
     before, agreement = describe_votes(votes)
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
 
@@ -101,33 +142,48 @@ def clean(options: CleaningOptions, *, out: str) -> None:
 def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
     """Estimate what cleaning would cost at several levels, without writing a table.
 
-    Trains as `clean` does. For each level, prints the estimated fraction of rows that would lose their true label, the
-    estimated fraction of wrong candidates that would be removed (both with 90% intervals), and the number of candidates
-    removed; with --labels, also the true fractions. Then lists classes that cannot be told apart or have too few
-    rows. These are estimates without a guarantee: they assume that the true label is a candidate, and that wrong
-    candidates depend on the features no more than in the synthetic sets that were tested.
+    Trains as `clean` does, or uses the model of --model, which must have been trained on this table. For each level,
+    prints the estimated fraction of rows that would lose their true label, the estimated fraction of wrong candidates
+    that would be removed (both with 90% intervals), and the number of candidates removed; with --labels, also the true
+    fractions. Then lists classes that cannot be told apart or have too few rows. These are estimates without a
+    guarantee: they assume that the true label is a candidate, and that wrong candidates depend on the features no more
+    than in the synthetic sets that were tested.
 
     Args:
         alphas: Levels besides --alpha, separated by commas (default: 0.01,0.02,0.05,0.1,0.15,0.2,0.3).
     """
     from candidly.cleaning.budget import MIN_ROWS
-    from candidly.cli.checks import check_folds, check_page, check_source
-    from candidly.cli.output import describe_audit, describe_votes, write_page
-    from candidly.cli.reading import read_source
+    from candidly.cli.checks import check_folds, check_model, check_page, check_source
+    from candidly.cli.output import describe_audit, describe_reuse, describe_votes, write_page
     from candidly.report import summarise
 
     with options.output.hide_warnings():
         check_folds(options.training.folds)
         check_source(options)
+        check_model(options)
         check_page(options.report)
         levels = _read_levels(alphas)
-        rows, votes = read_source(options)
+        rows, votes, known = _read(options)
         if len(rows.candidates) < MIN_ROWS:
             raise ValueError(f"{rows.title} has {len(rows.candidates)} rows; an audit needs at least {MIN_ROWS}")
-        classifier = _train(rows, options.training, options.output)
-        facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels)
+        if known is not None and not _is_trained_on(known, rows, options.model, options.output):
+            raise ValueError(
+                f"{options.model} was not trained on {rows.title}, or not on all of its rows in this order, and only "
+                "its held-out rows can be audited; remove --model to train, or clean these rows with `candidly clean`"
+            )
+        if known is not None and known.budget_ is None:
+            held_out = int(known.calibration_.counts.sum())
+            raise ValueError(
+                f"{options.model} has {held_out} held-out rows, and an audit needs at least {MIN_ROWS}; remove "
+                "--model, or fit the model with --folds 5"
+            )
+        if known is not None:
+            _set_level(known, options)
+        classifier = _train(rows, options.training, options.output) if known is None else known
+        with options.output.busy("estimating what cleaning costs"):
+            facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels)
         write_page(facts, options.report)
-    lines, found = describe_audit(facts, options.report)
+    lines, found = describe_reuse(*describe_audit(facts, options.report), options.model)
     before, agreement = describe_votes(votes)
     options.output.show([*before, *lines], found | agreement)
 
@@ -157,6 +213,49 @@ def _read_levels(text: str | None) -> tuple[float, ...]:
     return levels
 
 
+def _read(options: CleaningOptions) -> "tuple[Labelled, Votes | None, PartialLabelClassifier | None]":
+    """Read the rows, and the model of --model, if it is given."""
+    from candidly.cli.models import load
+    from candidly.cli.reading import read_source
+
+    known = None if options.model is None else load(options.model, options.output)
+    with options.output.busy(f"reading {options.table or options.votes.annotations}"):
+        return *read_source(options, known), known
+
+
+def _is_trained_on(
+    classifier: "PartialLabelClassifier", rows: "Labelled", model: Path | None, output: OutputOptions
+) -> bool:
+    """Return whether a model was trained on these rows; raise ValueError if it was, but does not know them any more."""
+    from candidly.cli.reading import naming
+
+    with naming(rows.title), output.busy("comparing the rows with those of the model"):
+        same = classifier.is_trained_on(rows.features, rows.candidates)
+    if same and classifier.fit_record_ is None:
+        raise ValueError(
+            f"{model} was trained on {rows.title}, but it was saved without its rows, so their held-out results are "
+            "not known; remove --model to train again, or fit the model without --lean"
+        )
+    return same
+
+
+def _set_level(classifier: "PartialLabelClassifier", options: CleaningOptions) -> None:
+    """Clean the training rows of a model again if --alpha or --force-cleaning asks for something else."""
+    from candidly.checks.arguments import fraction
+
+    level = None if options.training.alpha is None else fraction("alpha", options.training.alpha)
+    force = options.training.force_cleaning
+    other = level is not None and level != classifier.alpha_
+    if other and classifier.fit_record_ is None:
+        raise ValueError(
+            f"alpha is {level}, but {options.model} was saved without its training rows, so only its level "
+            f"{classifier.alpha_} is known; remove --alpha, or fit the model without --lean"
+        )
+    classifier.set_params(**({"alpha": level} if other else {}), **({"force_cleaning": True} if force else {}))
+    if classifier.fit_record_ is not None and (other or force):
+        classifier.reclean()
+
+
 def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -> "PartialLabelClassifier":
     from candidly.cli.reading import naming
     from candidly.estimator import PartialLabelClassifier
@@ -164,15 +263,15 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
     n = len(rows.candidates)
     if training.folds is not None and training.folds > n:
         raise ValueError(f"folds is {training.folds} but there are {n} rows; use fewer folds, or add rows")
-    given: dict[str, Any] = {"members": training.members, "folds": training.folds, "alpha": training.alpha}
-    given |= {"max_epochs": training.epochs, "base": training.base}
+    given: dict[str, Any] = {"method": training.method, "members": training.members, "folds": training.folds}
+    given |= {"alpha": training.alpha, "max_epochs": training.epochs, "device": training.device, "base": training.base}
+    given = {name: value for name, value in given.items() if value is not None}
+    if training.cleaner is not None:
+        given["cleaner"] = None if training.cleaner == "none" else training.cleaner
     classifier = PartialLabelClassifier(
-        training.method,
-        None if training.cleaner == "none" else training.cleaner,
-        **{name: value for name, value in given.items() if value is not None},
+        **given,
         force_cleaning=training.force_cleaning,
-        device=training.device,
-        random_state=training.seed,
+        random_state=0 if training.seed is None else training.seed,
         verbose=int(output.progress),
     )
     with naming(rows.title):
@@ -181,7 +280,25 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
     return classifier
 
 
-def _result(rows: "Labelled", classifier: "PartialLabelClassifier", out: str) -> Any:
+def _check_result(rows: "Labelled", out: str, separator: str) -> None:
+    """Raise if the cleaned rows cannot be written such that they can be read again."""
+    from candidly.cli.checks import check_id
+    from candidly.tables import files
+
+    check_id(rows.schema.id, _RESULT)
+    files.check_names(out, [str(name) for name in rows.candidates.classes], separator)
+
+
+def _cleaned(classifier: "PartialLabelClassifier") -> "Cleaned":
+    """Return the training rows after cleaning."""
+    from candidly.estimator import Cleaned
+
+    assert classifier.fit_record_ is not None, "rows are left out only when a model is saved"
+    before, kept = classifier.fit_record_.candidates, classifier.candidates_
+    return Cleaned(before, kept, classifier.transduction_, classifier.confidence_, classifier.candidate_proba_)
+
+
+def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
     """Return the cleaned rows as an Arrow table."""
     import numpy as np
     import pyarrow as pa
@@ -189,7 +306,8 @@ def _result(rows: "Labelled", classifier: "PartialLabelClassifier", out: str) ->
     from candidly.tables import files
     from candidly.tables.class_columns import score_column, set_column
 
-    before, after, names = rows.candidates.matrix, classifier.candidates_.matrix, classifier.classes_.tolist()
+    before, after = cleaned.candidates.matrix, cleaned.kept.matrix
+    names = [str(name) for name in cleaned.candidates.classes]
     removed = before & ~after
     ids = pa.array(np.arange(len(before))) if rows.id_column is None else rows.id_column
     columns = {
@@ -197,8 +315,8 @@ def _result(rows: "Labelled", classifier: "PartialLabelClassifier", out: str) ->
         "candidates": set_column(before, names),
         "kept": set_column(after, names),
         "removed": set_column(removed, names),
-        "predicted": pa.array(classifier.transduction_.tolist(), pa.string()),
-        "confidence": pa.array(classifier.confidence_, pa.float32()),
-        "scores": score_column(removed, classifier.candidate_proba_, names, with_names=files.is_text_file(out)),
+        "predicted": pa.array([str(name) for name in cleaned.transduction.tolist()], pa.string()),
+        "confidence": pa.array(cleaned.confidence, pa.float32()),
+        "scores": score_column(removed, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
     }
     return pa.table(columns | ({} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}))

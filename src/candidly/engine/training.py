@@ -412,24 +412,27 @@ def fit(
             if watched is not None:
                 config |= {"held_out": [describe(rows) for rows in watched], "patience": patience}
             training.resume(folder, config)
-        bar = tqdm(total=recipe.epochs, initial=training.epoch, unit="epoch", disable=hidden, leave=None)
+        steps = training.steps  # of an epoch; the bar counts steps, because an epoch may take minutes
+        done = training.epoch * steps + training.done
+        bar = tqdm(total=recipe.epochs * steps, initial=done, unit="step", disable=hidden, leave=None)
         last = time.monotonic()
         with bar, interruptible(stop) as stopped:
             while not training.over:
                 training.begin_epoch()
+                bar.set_postfix_str(f"epoch {training.epoch + 1} of {recipe.epochs}", refresh=False)
                 while training.done < training.steps and not stopped():
                     training.advance(replay)
-                if training.done == training.steps:
-                    training.end_epoch()
                     last = last if bar.disable else _wait(place, last)
                     bar.update()
+                if training.done == training.steps:
+                    training.end_epoch()
                 due = training.over or training.epoch % every == 0
                 ending = stopped()
                 if folder is not None and (ending or due):
                     training.save(folder, config)
                 if ending:
                     raise KeyboardInterrupt
-            bar.total = training.epoch  # fewer than planned if it stopped early
+            bar.total = training.epoch * steps  # fewer than planned if it stopped early
         return training.model(net)
 
 

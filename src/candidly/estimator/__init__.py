@@ -3,10 +3,11 @@
 from candidly.conformal.calibration import Rule
 from candidly.estimator.classifier import PartialLabelClassifier
 from candidly.estimator.evaluation import Evaluation, SetCurve, draw, evaluate
-from candidly.estimator.record import FitRecord
+from candidly.estimator.record import Cleaned, FitRecord
 from candidly.estimator.scoring import approximated_accuracy, covering_rate
 
 __all__ = [
+    "Cleaned",
     "Evaluation",
     "FitRecord",
     "PartialLabelClassifier",

@@ -1,17 +1,19 @@
 """`PartialLabelClassifier`: candidate sets in, class names out. It connects the other rooms and holds no algorithm."""
 
+import functools
 import inspect
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -31,9 +33,9 @@ from candidly.estimator import crossfit, learners, saving, scoring, targets
 from candidly.estimator.folds import Plan, count_copies, make_plan
 from candidly.estimator.leaks import point_out_bags
 from candidly.estimator.learners import Learners, find_base
-from candidly.estimator.record import FitRecord
-from candidly.estimator.saving import SavedClassifier
-from candidly.messages import option, warn
+from candidly.estimator.record import Cleaned, FitRecord, Scored, as_array
+from candidly.estimator.saving import Cleaning, SavedClassifier
+from candidly.messages import busy, option, warn
 from candidly.methods import Method, find_method
 from candidly.tables import columns
 from candidly.tables.features import Features
@@ -131,9 +133,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Estimated probability that each candidate of a training row is the true label; 0 for other classes.
     budget_ : Budget or None
         The rule that cleans candidates (`candidly.cleaning.Budget`); None with fewer than 100 held-out rows.
+    limits_ : ndarray, shape (C,), or None
+        The class limits of `budget_` at level `alpha_`: `clean` removes candidates up to these probabilities.
+    alpha_ : float or None
+        The level of `candidates_` and `limits_`; None if `budget_` is None.
     fit_record_ : FitRecord or None
-        What `audit` and reports need to know about the training rows (`candidly.estimator.FitRecord`); None in a loaded
-        model.
+        What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). A
+        model that was saved with ``lean=True``, or by an older version, has None, and none of `candidates_`,
+        `transduction_`, `confidence_` and `candidate_proba_`.
     history_ : dict of ndarray, shape (epochs, networks)
         One value per epoch of loss, mean_candidates and share_changed and, where they exist, covering_rate, alpha,
         threshold and estimated_lost. With `base`, loss and share_changed of every round (`Learners`).
@@ -274,26 +281,39 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rng = np.random.default_rng(seeds[1])
         plan = make_plan(encoded, S.matrix, copies, int(self.folds), float(self.validation_fraction), rng, group)
         model = self._train(encoded, S, plan, weights, seeds[2])
-        p = crossfit.out_of_fold(model, encoded, plan, bool(self.verbose))
-        log_p = conformal.log(p)
-        held_out = torch.from_numpy(plan.tested())
-        self._clean(S, p, log_p, held_out)
-        calibration = Calibration.of(
-            encoded[held_out],
-            p[held_out],
-            torch.from_numpy(S.matrix.copy())[held_out],
-            torch.from_numpy(plan.row_fold)[held_out],
-            plan.folds,
-            int(seeds[3].generate_state(1)[0]),
-            1.0 if self.budget_ is None else self.budget_.cautious,
-        )
-        parameters = self.get_params(deep=False)
-        trained_on = saving.fingerprint(encoded, S)
-        self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on))
-        seconds = time.monotonic() - started
-        kept_groups = None if plan.groups is None else torch.from_numpy(plan.groups)
-        self.fit_record_: FitRecord | None = FitRecord(S, log_p, held_out, parameters, seconds, kept_groups)
+        p = crossfit.out_of_fold(model, encoded, torch.from_numpy(plan.row_fold), plan.folds, bool(self.verbose))
+        with busy("estimating which candidates are wrong", bool(self.verbose)):
+            self._set_results(encoded, S, plan, p, features, model, int(seeds[3].generate_state(1)[0]), started)
         return self
+
+    def _set_results(
+        self,
+        X: NDArray[Any],
+        S: Candidates,
+        plan: Plan,
+        p: Tensor,
+        features: Features,
+        model: Model | Learners,
+        seed: int,
+        started: float,
+    ) -> None:
+        """Set everything that follows from the probabilities p (n, C) of the training rows."""
+        held_out, fold = torch.from_numpy(plan.tested()), torch.from_numpy(plan.row_fold)
+        sets = torch.from_numpy(S.matrix.copy())[held_out]
+        # The rule is fitted to the probabilities of all classes; later only those of candidates are needed.
+        budget = Budget.of(conformal.log(p)[held_out], sets) if len(held_out) >= MIN_ROWS else None
+        temperature = 1.0 if budget is None else budget.cautious
+        calibration = Calibration.of(X[held_out], p[held_out], sets, fold[held_out], plan.folds, seed, temperature)
+        parameters = self.get_params(deep=False)
+        trained_on = saving.fingerprint(X, S)
+        self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on, None, None))
+        top_p, top = p.max(1)
+        more: dict[str, Any] = {"top": top, "top_p": top_p, "fold": fold, "held_out": held_out}
+        more |= {"parameters": parameters, "seconds": time.monotonic() - started}
+        more["groups"] = None if plan.groups is None else torch.from_numpy(plan.groups)
+        self.budget_ = budget
+        self.fit_record_: FitRecord | None = FitRecord.of(S, p, **more)
+        self.reclean()
 
     def _train(
         self, X: NDArray[Any], S: Candidates, plan: Plan, weights: Tensor | None, seed: np.random.SeedSequence
@@ -382,32 +402,192 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(f"random_state is {found}; it must be {wanted}") from None
         return np.random.SeedSequence(state.randint(2**31)).spawn(4)
 
-    def _clean(self, S: Candidates, p: Tensor, log_p: Tensor, held_out: Tensor) -> None:
-        """Set the results of the training rows, given their probabilities p (n, C) and which rows were held out."""
-        sets = torch.from_numpy(S.matrix.copy())
-        kept = sets.clone()
-        self.budget_ = Budget.of(log_p[held_out], sets[held_out]) if len(held_out) >= MIN_ROWS else None
+    @usual_settings
+    def reclean(self) -> Self:
+        """Clean the training rows' candidates again with the present `alpha` and `force_cleaning`, without training.
+
+        Sets `candidates_`, `limits_` and `alpha_`, from the held-out probabilities of `fit_record_`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(200, 2))
+        >>> y = np.stack([X[:, 0] > 0.5 * rng.normal(size=200), X[:, 0] < 0.5 * rng.normal(size=200) + 0.5], 1)
+        >>> y[~y.any(1)] = True
+        >>> classifier = PartialLabelClassifier(alpha=0.01, random_state=0).fit(X, y)
+        >>> before = classifier.candidates_.mean_size
+        >>> classifier.set_params(alpha=0.2).reclean().candidates_.mean_size < before
+        True
+        """
+        record = self._training_rows("cleaning them again")
+        alpha = arguments.fraction("alpha", self.alpha)
+        forced = arguments.flag("force_cleaning", self.force_cleaning)
+        self.fit_record_ = replace(
+            record, parameters={**record.parameters, "alpha": self.alpha, "force_cleaning": self.force_cleaning}
+        )
         if self.budget_ is not None:
-            cleaned = self.budget_.keep(log_p[held_out], sets[held_out], float(self.alpha))
-            reason = None if self.force_cleaning or torch.equal(cleaned, sets[held_out]) else self.budget_.declined
+            sets = record.sets[record.held_out]
+            self._set_limits(alpha, self.budget_.limits(record.log_p(record.held_out), sets, alpha))
+        self._cleaned, reason = self._clean(self.fit_record_, record.held_out, forced)
+        self._warn(reason)
+        return self
+
+    @usual_settings
+    def clean_all(self, X: Any, y: Any) -> Cleaned:
+        """Clean the candidates of further rows; as `clean`, but also return probabilities.
+
+        Returns
+        -------
+        Cleaned
+            `candidly.estimator.Cleaned`: the candidates before and after cleaning, the most probable candidate of each
+            row with its probability, and the estimated probability that each candidate is the true label.
+        """
+        check_is_fitted(self)
+        if self.budget_ is None:
+            self._refuse_to_clean()
+        targets.check_index(X, y, "y")
+        encoded = self.features_.transform(X)
+        S = Candidates(targets.align(y, self._class_names, self.separator, unknown=False), self._class_names)
+        if len(S) != len(encoded):
+            raise ValueError(f"X has {len(encoded)} rows but y has {len(S)}; pass the candidates of each row")
+        if saving.fingerprint(encoded, S) == self.trained_on_:
+            warn(
+                "these are the training rows, which the networks know; use candidates_, which networks cleaned that "
+                "were not trained on them"
+            )
+        p, _ = crossfit.predict(self.model_, self.calibration_, encoded, (), bool(self.verbose))
+        scored = Scored.of(S, torch.from_numpy(p).float())
+        cleaned, reason = self._clean(scored, torch.arange(len(S)), bool(self.force_cleaning))
+        self._warn(reason)
+        return cleaned
+
+    def clean(self, X: Any, y: Any) -> Candidates:
+        """Return the candidates of further rows without the unlikely ones, by the class limits of the training rows.
+
+        Parameters
+        ----------
+        X : array or table
+            Rows that the networks were not trained on, with the columns of `fit`.
+        y : matrix, list, or column of pandas, polars or pyarrow
+            Their candidates, in the same forms as in `fit`. All must be classes of the model.
+
+        Notes
+        -----
+        The mean probabilities of all networks are compared with `limits_`, so a row's result does not depend on the
+        other rows. It is meant for rows that arrive after training and come from the same source. The limits come from
+        held-out rows that single folds scored, and the level `alpha_` was met for those by estimates. For further
+        rows nothing is promised: the mean of all networks is usually right more often, but it is less confident, and
+        an audit needs held-out rows. For the training rows use `candidates_`: networks are too confident about rows
+        that they were trained on. A row always keeps its most probable candidate. All candidates are kept, with a
+        warning, where `fit` would keep them: see `force_cleaning`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 2))
+        >>> y = np.stack([X[:, 0] < 0.2, X[:, 0] > -0.2], 1)
+        >>> classifier = PartialLabelClassifier(alpha=0.1, random_state=0).fit(X, y)
+        >>> classifier.clean([[-0.19, 0.0], [0.19, 0.0]], np.ones((2, 2), dtype=bool)).decode()
+        [(0,), (1,)]
+        """
+        return self.clean_all(X, y).kept
+
+    def is_trained_on(self, X: Any, y: Any) -> bool:
+        """Return whether these are the rows that `fit` was called with, in the same order."""
+        check_is_fitted(self)
+        matrix = targets.align(y, self._class_names, self.separator, unknown=False)
+        encoded = self.features_.transform(X)
+        return saving.fingerprint(encoded, Candidates(matrix, self._class_names)) == self.trained_on_
+
+    @property
+    def _class_names(self) -> tuple[Any, ...]:
+        return self.model_.classes
+
+    def _clean(self, scored: Scored, rows: Tensor, forced: bool) -> tuple[Cleaned, str | None]:
+        """Return scored rows after cleaning some of them, and why nothing was removed, if it was kept for a reason."""
+        kept, reason = scored.sets, None
+        if self.budget_ is not None:
+            sets = kept[rows]
+            cleaned = self.budget_.apply(scored.log_p(rows), sets, torch.tensor(self.limits_))
+            reason = None if forced or torch.equal(cleaned, sets) else self.budget_.declined
             if reason is None:
-                kept[held_out] = cleaned
-            else:
-                advice = f"{option('force-cleaning', python='force_cleaning')} removes candidates all the same"
-                warn(f"no candidate was removed: {reason}. {advice}")
-        temperature = 1.0 if self.budget_ is None else self.budget_.cautious
-        confidence, best = p.masked_fill(~sets, -1).max(1)
-        self.candidate_proba_ = conformal.candidate_probabilities(log_p, sets, temperature).numpy()
-        self.candidates_ = Candidates(kept.numpy(), S.classes)
-        self.transduction_ = saving.as_array(S.classes)[best.numpy()]
-        self.confidence_ = confidence.numpy()
-        for result in (self.candidate_proba_, self.transduction_, self.confidence_):
-            result.setflags(write=False)
+                kept[rows] = cleaned
+        return scored.cleaned(kept, 1.0 if self.budget_ is None else self.budget_.cautious), reason
+
+    def _warn(self, reason: str | None) -> None:
+        if reason is not None:
+            advice = f"{option('force-cleaning', python='force_cleaning')} removes candidates all the same"
+            warn(f"no candidate was removed: {reason}. {advice}")
+
+    def _refuse_to_clean(self) -> NoReturn:
+        rows = int(self.calibration_.counts.sum())
+        if rows < MIN_ROWS:
+            raise ValueError(
+                f"cleaning needs at least {MIN_ROWS} held-out rows at fit, and there were {rows}; add rows, or set "
+                "folds=5, and fit again"
+            )
+        raise ValueError("the model was saved by an older version, without class limits; fit and save it again")
+
+    def _training_rows(self, purpose: str) -> FitRecord:
+        """Return the record of the training rows; raise ValueError if they were not saved."""
+        check_is_fitted(self)
+        if self.fit_record_ is None:
+            raise ValueError(
+                f"the model was saved without its training rows, which {purpose} needs: with {option('lean')}, or by "
+                "an older version; fit and save it with them"
+            )
+        return self.fit_record_
+
+    @functools.cached_property
+    def _cleaned(self) -> Cleaned:
+        """The training rows after cleaning; computed when it is needed, because most loaded models only predict."""
+        try:
+            record = self._training_rows("this attribute")
+        except (NotFittedError, ValueError) as error:
+            raise AttributeError(str(error)) from None
+        return self._clean(record, record.held_out, bool(record.parameters["force_cleaning"]))[0]
+
+    @property
+    @usual_settings
+    def candidates_(self) -> Candidates:
+        """The training rows' candidates after cleaning."""
+        return self._cleaned.kept
+
+    @property
+    @usual_settings
+    def transduction_(self) -> NDArray[Any]:
+        """The most probable candidate of each training row."""
+        return self._cleaned.transduction
+
+    @property
+    @usual_settings
+    def confidence_(self) -> NDArray[np.float32]:
+        """The probability of `transduction_`."""
+        return self._cleaned.confidence
+
+    @property
+    @usual_settings
+    def candidate_proba_(self) -> NDArray[np.float32]:
+        """Estimated probability that each candidate of a training row is the true label."""
+        return self._cleaned.candidate_proba
+
+    def _set_limits(self, alpha: float | None, limits: Tensor | None) -> None:
+        self.alpha_ = alpha
+        self.limits_ = None if limits is None else limits.numpy()
+        if self.limits_ is not None:
+            self.limits_.setflags(write=False)
 
     def _set_fitted(self, saved: SavedClassifier) -> None:
         """Set the fitted attributes that are saved with a model."""
+        self.__dict__.pop("_cleaned", None)
         self.model_, self.calibration_ = saved.model, saved.calibration
-        self.classes_ = saving.as_array(saved.model.classes)
+        self.fit_record_ = saved.record
+        cleaning = saved.cleaning
+        self.budget_ = None if cleaning is None else cleaning.budget
+        self._set_limits(*((None, None) if cleaning is None else (cleaning.alpha, cleaning.limits)))
+        self.classes_ = as_array(saved.model.classes)
         self.history_ = dict(saved.model.history)
         self.n_iter_ = len(self.history_["loss"])
         self.trained_on_, self.schema_ = saved.trained_on, saved.schema
@@ -580,29 +760,44 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alphas : sequence of float
             Levels.
         """
-        check_is_fitted(self)
-        record = self.fit_record_
-        if record is None:
-            raise ValueError("a loaded model has no training rows to audit; audit after fit")
+        record = self._training_rows("an audit")
         levels, S, rows = read_levels(alphas), record.candidates, record.held_out
         if self.budget_ is None:
             raise ValueError(
                 f"an audit needs at least {MIN_ROWS} held-out rows, and there are {len(rows)}; add rows, or set folds=5"
             )
         y = None if y_true is None else torch.from_numpy(targets.number(y_true, S.classes, len(S))[0])[rows]
-        sets = torch.from_numpy(S.matrix.copy())[rows]
-        return audit(record.log_p[rows], sets, self.budget_, alphas=levels, y=y, class_names=S.classes)
+        return audit(record.log_p(rows), record.sets[rows], self.budget_, alphas=levels, y=y, class_names=S.classes)
 
-    def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({})) -> None:
+    def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({}), *, lean: bool = False) -> None:
         """Write the model to a folder: `model.json`, a file of tensors, and further files in `more`, by name.
 
         A model that the folder holds is replaced: if the process is killed, the old or the new model is complete.
-        The results of the training rows (`candidates_`, `candidate_proba_`, `transduction_`, `confidence_`, `budget_`
-        and `fit_record_`) are not saved.
+
+        Parameters
+        ----------
+        folder : path
+        more : mapping of str to bytes
+            Further files.
+        lean : bool
+            Whether to leave out the training rows (`fit_record_`): their candidates, the probabilities of these, and
+            the folds. Then the loaded model predicts and cleans further rows at level `alpha_`, but it has no
+            `candidates_` and cannot `audit` or `reclean`.
         """
         check_is_fitted(self)
+        record = None if arguments.flag("lean", lean) else self.fit_record_
+        cleaning = None
+        if self.budget_ is not None and self.alpha_ is not None:
+            cleaning = Cleaning(self.budget_, self.alpha_, torch.tensor(self.limits_))
         SavedClassifier(
-            self.get_params(deep=False), self.model_, self.calibration_, self.features_, self.schema_, self.trained_on_
+            self.get_params(deep=False),
+            self.model_,
+            self.calibration_,
+            self.features_,
+            self.schema_,
+            self.trained_on_,
+            cleaning,
+            record,
         ).write(arguments.path("folder", folder), more)
 
     @classmethod
@@ -620,7 +815,6 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         classifier = cls(**saved.parameters)
         place = find_device("cpu" if classifier.device == "cpu" else "auto")  # a model from a GPU also runs without one
         classifier._set_fitted(replace(saved, model=saved.model.to(place)))
-        classifier.fit_record_ = None
         return classifier
 
     def __sklearn_tags__(self) -> Any:

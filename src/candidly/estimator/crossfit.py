@@ -134,11 +134,14 @@ def probabilities(
             bar.update(rows.stop - rows.start)
 
 
-def out_of_fold(model: Model | Learners, X: NDArray[Any], plan: Plan, progress: bool) -> Tensor:
-    """Return the probabilities (n, C) of training rows; held-out rows are scored by networks not trained on them."""
-    fold = torch.from_numpy(plan.row_fold).clamp_min(0)
+def out_of_fold(model: Model | Learners, X: NDArray[Any], fold: Tensor, folds: int, progress: bool) -> Tensor:
+    """Return the probabilities (n, C) of rows by the networks of one fold each, which were not trained on it.
+
+    `fold` (n,) is the fold of each row, -1 if it was not held out; such a row is scored by the networks of fold 0.
+    """
+    fold = fold.clamp_min(0)
     p = torch.empty(len(X), len(model.classes), dtype=torch.float32)
-    for rows, some in probabilities(model, X, plan.folds, progress):
+    for rows, some in probabilities(model, X, folds, progress):
         p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
     return p
 

@@ -1,28 +1,119 @@
-"""What `fit` records about the training rows, for audits and reports."""
+"""What `fit` records about the training rows, for audits, reports and cleaning at another level."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from candidly import conformal
 from candidly.candidates import Candidates
+from candidly.checks.limits import check_bytes
+
+_PREFIX = "rows."
+_NAMES = {"p", "top", "top_p", "fold", "held_out"}
+_LARGEST = 1.001  # probability; rounding may exceed 1
 
 
 @dataclass(frozen=True, eq=False)
-class FitRecord:
-    """What a `candidly.PartialLabelClassifier` knows about its training rows after `fit`; it is not saved.
+class Cleaned:
+    """Rows after cleaning.
+
+    Attributes
+    ----------
+    candidates, kept : Candidates
+        The candidates before and after cleaning.
+    transduction : ndarray, shape (n,)
+        The most probable candidate of each row, by name.
+    confidence : ndarray, shape (n,)
+        Its probability.
+    candidate_proba : ndarray, shape (n, C)
+        Estimated probability that each candidate, kept or not, is the true label; 0 for other classes.
+    """
+
+    candidates: Candidates
+    kept: Candidates
+    transduction: NDArray[Any]
+    confidence: NDArray[np.float32]
+    candidate_proba: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Rows with the probabilities of their candidates.
+
+    Attributes
+    ----------
+    candidates : Candidates
+        The candidates, before cleaning.
+    p : Tensor, shape (candidates,)
+        The probability of each candidate, row by row, in the order of the classes. Those of a row need not sum to 1:
+        other classes have the rest.
+    """
+
+    candidates: Candidates
+    p: Tensor
+
+    @classmethod
+    def of(cls, candidates: Candidates, p: Tensor, **more: Any) -> Self:
+        """Keep what concerns candidates of the probabilities p (n, C)."""
+        return cls(candidates, p[torch.from_numpy(candidates.matrix.copy())], **more)
+
+    @property
+    def sets(self) -> Tensor:
+        """The candidates as a new tensor, (n, C)."""
+        return torch.from_numpy(self.candidates.matrix.copy())
+
+    def log_p(self, rows: Tensor) -> Tensor:
+        """Return the log-probabilities of some rows, (rows, C), with the probability 0 for all but candidates."""
+        return conformal.log(self._spread(0.0)[rows])
+
+    def best(self) -> tuple[Tensor, Tensor]:
+        """Return the probability and the number of each row's most probable candidate, (n,) each."""
+        highest, best = self._spread(-1.0).max(1)
+        return highest, best
+
+    def probabilities(self, temperature: float) -> Tensor:
+        """Return how likely each candidate is the true label, at a temperature, (n, C); 0 for other classes."""
+        return conformal.candidate_probabilities(conformal.log(self._spread(0.0)), self.sets, temperature)
+
+    def cleaned(self, kept: Tensor, temperature: float) -> "Cleaned":
+        """Return what cleaning gives, for the kept candidates (n, C) and the temperature of probabilities."""
+        classes = self.candidates.classes
+        confidence, best = self.best()
+        results = as_array(classes)[best.numpy()], confidence.numpy(), self.probabilities(temperature).numpy()
+        for result in results:
+            result.setflags(write=False)
+        return Cleaned(self.candidates, Candidates(kept.numpy(), classes), *results)
+
+    def _spread(self, other: float) -> Tensor:
+        """Return the probabilities as a matrix (n, C), with the value `other` for all but candidates."""
+        return torch.full(self.candidates.shape, other, dtype=self.p.dtype).masked_scatter_(self.sets, self.p)
+
+
+@dataclass(frozen=True, eq=False)
+class FitRecord(Scored):
+    """What a `candidly.PartialLabelClassifier` knows about its training rows after `fit`; it is saved with the model.
 
     Attributes
     ----------
     candidates : Candidates
         The candidates that were passed to `fit`, before cleaning.
-    log_p : Tensor, shape (n, C)
-        Log-probabilities of the training rows. Held-out rows are scored by networks that were not trained on them.
+    p : Tensor, shape (candidates,)
+        The probability of each candidate, row by row, in the order of the classes. Held-out rows are scored by networks
+        that were not trained on them.
+    top, top_p : Tensor, shape (n,)
+        The number of each row's most probable class, candidate or not, and its probability.
+    fold : Tensor of int, shape (n,)
+        The fold in which each row is held out; -1 if it is never held out. A row without weight has the fold of the
+        networks that scored it.
     held_out : Tensor of int, shape (m,)
-        The numbers of the held-out rows.
+        The numbers of the held-out rows, in an order that does not depend on the order of the rows.
     parameters : dict
-        The constructor arguments at the time of `fit`.
+        The constructor arguments at the time of `fit`; `alpha` and `force_cleaning` are those of the last cleaning.
     seconds : float
         How long `fit` took.
     groups : Tensor of int, shape (n,), or None
@@ -31,9 +122,145 @@ class FitRecord:
         without groups.
     """
 
-    candidates: Candidates
-    log_p: Tensor
+    top: Tensor
+    top_p: Tensor
+    fold: Tensor
     held_out: Tensor
     parameters: Mapping[str, Any]
     seconds: float
     groups: Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the record in a saved model."""
+        return sum(value.nbytes for value in self.tensors().values())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything but class names, parameters and seconds by name, for a file; integers as small as possible.
+
+        Candidates are one bit per row and class, or lists of class numbers if that is smaller.
+        """
+        matrix = self.candidates.matrix
+        listed = {"sizes": _narrow(self.candidates.sizes), "columns": _narrow(matrix.nonzero()[1])}
+        packed = {"bits": torch.from_numpy(np.packbits(matrix))}
+        smaller = min(packed, listed, key=lambda parts: sum(part.nbytes for part in parts.values()))
+        whole = {"top": self.top, "fold": self.fold, "held_out": self.held_out}
+        whole |= {} if self.groups is None else {"groups": self.groups}
+        found = {name: _narrow(values.numpy()) for name, values in whole.items()} | smaller
+        return {f"{_PREFIX}{name}": value for name, value in (found | {"p": self.p, "top_p": self.top_p}).items()}
+
+    @classmethod
+    def of_tensors(
+        cls,
+        tensors: Mapping[str, Tensor],
+        classes: tuple[Hashable, ...],
+        counts: Tensor,
+        parameters: Mapping[str, Any],
+        seconds: float,
+        size: int,
+    ) -> "FitRecord":
+        """Return the record whose `tensors` returned these.
+
+        Parameters
+        ----------
+        tensors : mapping of str to Tensor
+            They may be untrusted.
+        classes : tuple
+            Class names.
+        counts : Tensor of int, shape (K,)
+            Number of held-out rows of each fold.
+        parameters, seconds
+            The other fields.
+        size : int
+            Size of the file in bytes, which limits how much memory its content may take.
+
+        Raises
+        ------
+        ValueError
+            If they are damaged.
+        """
+        found = {name.removeprefix(_PREFIX): value for name, value in tensors.items()}
+        n = _length(found.get("top_p"))
+        check_bytes("the record of the training rows", n * len(classes), size)
+        names = set(found) - {"groups"}
+        listed = names == _NAMES | {"sizes", "columns"}
+        _require(n > 0 and seconds >= 0 and (listed or names == _NAMES | {"bits"}))
+        read = _unlist if listed else _unpack
+        candidates = Candidates(read(found, n, len(classes)), classes)
+        fold = _whole(found["fold"], n, -1, len(counts))
+        held_out = _whole(found["held_out"], int(counts.sum()), 0, n)
+        groups = _whole(found["groups"], n, -1, n) if "groups" in found else None
+        p = _probabilities(found["p"], int(candidates.sizes.sum()))
+        top, top_p = _whole(found["top"], n, 0, len(classes)), _probabilities(found["top_p"], n)
+        _require(len(held_out.unique()) == len(held_out) and torch.equal(_count(fold[held_out], len(counts)), counts))
+        row = torch.arange(n).repeat_interleave(torch.from_numpy(candidates.sizes))
+        _require(bool((p <= top_p[row]).all()))
+        return cls(candidates, p, top, top_p, fold, held_out, parameters, float(seconds), groups)
+
+
+def as_array(names: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    """Return class names as an array: of text or numbers if all names have that type, else of objects."""
+    plain = len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float)
+    found = np.array(names) if plain else None
+    # NumPy drops \0 at the end of text, and makes integers that do not fit into 64 bits floating-point numbers.
+    if found is not None and found.tolist() == list(names) and type(found.tolist()[0]) is type(names[0]):
+        return found
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array
+
+
+def _require(intact: bool) -> None:
+    if not intact:
+        raise ValueError("the record of the training rows is damaged; restore a copy, or fit and save the model again")
+
+
+def _length(values: Tensor | None) -> int:
+    return 0 if values is None or values.ndim != 1 else len(values)
+
+
+def _count(fold: Tensor, folds: int) -> Tensor:
+    """Return the number of rows of each fold; rows that were not held out count for none, and so make a difference."""
+    return fold[fold >= 0].bincount(minlength=folds)
+
+
+def _probabilities(values: Tensor, length: int) -> Tensor:
+    _require(values.dtype == torch.float32 and values.shape == (length,))
+    _require(bool(((values >= 0) & (values <= _LARGEST)).all()))
+    return values
+
+
+def _whole(values: Tensor, length: int, least: int, end: int) -> Tensor:
+    """Return integers from `least` to `end` - 1."""
+    _require(values.dtype in (torch.int8, torch.int16, torch.int32, torch.int64) and values.shape == (length,))
+    found = values.long()  # a small type would not hold the bounds
+    _require(bool(((found >= least) & (found < end)).all()))
+    return found
+
+
+def _narrow(values: NDArray[Any]) -> Tensor:
+    """Return integers in the smallest type that holds them."""
+    kinds = (np.int8, np.int16, np.int32)
+    most = int(values.max(initial=0))
+    return torch.from_numpy(values.astype(next((kind for kind in kinds if most <= np.iinfo(kind).max), np.int64)))
+
+
+def _unpack(found: Mapping[str, Tensor], n: int, num_classes: int) -> NDArray[np.bool_]:
+    """Return the candidates that were saved as bits."""
+    bits = found["bits"]
+    _require(bits.dtype == torch.uint8 and bits.shape == (-(-n * num_classes // 8),))
+    flat = np.unpackbits(bits.numpy()).view(np.bool_)
+    matrix, rest = flat[: n * num_classes].reshape(n, num_classes), flat[n * num_classes :]
+    _require(bool(matrix.any(1).all()) and not rest.any())
+    return matrix
+
+
+def _unlist(found: Mapping[str, Tensor], n: int, num_classes: int) -> NDArray[np.bool_]:
+    """Return the candidates that were saved as lists of class numbers."""
+    sizes = _whole(found["sizes"], n, 1, num_classes + 1)
+    columns = _whole(found["columns"], int(sizes.sum()), 0, num_classes)
+    rows = torch.arange(n).repeat_interleave(sizes)
+    matrix = torch.zeros(n, num_classes, dtype=torch.bool)
+    matrix[rows, columns] = True
+    _require(bool(((columns.diff() > 0) | (rows.diff() > 0)).all()))
+    return matrix.numpy()

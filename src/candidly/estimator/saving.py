@@ -13,26 +13,66 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
+from torch import Tensor
 
 from candidly import __version__, store
 from candidly.candidates import Candidates
 from candidly.checks.machine import in_bytes
-from candidly.cleaning import KINDS, Cleaner
+from candidly.cleaning import KINDS, Budget, Cleaner
 from candidly.conformal.calibration import Calibration
 from candidly.engine.description import describe
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.estimator import learner_files
 from candidly.estimator.learners import Learners
+from candidly.estimator.record import FitRecord
 from candidly.messages import warn
 from candidly.methods import METHODS, Method
 from candidly.store import states
 from candidly.store.files import MOST_JSON
-from candidly.store.validation import require
+from candidly.store.validation import instance, number, require, share
+from candidly.store.validation import record as validate
 from candidly.tables.features import Features
 from candidly.tables.schema import Schema
 
+_CLEANING = "cleaning."
 _SIMPLE = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True, eq=False)
+class Cleaning:
+    """The rule that cleans candidates, at one level.
+
+    Attributes
+    ----------
+    budget : Budget
+        The rule, fitted to the held-out rows.
+    alpha : float
+        The level.
+    limits : Tensor, shape (C,)
+        The class limits of the held-out rows at this level (`Budget.limits`).
+    """
+
+    budget: Budget
+    alpha: float
+    limits: Tensor
+
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors and the other fields, in JSON types, for a file."""
+        tensors, facts = self.budget.parts()
+        named = {f"{_CLEANING}{name}": value for name, value in (tensors | {"limits": self.limits}).items()}
+        return named, {"alpha": self.alpha, "budget": facts}
+
+    @classmethod
+    def of_parts(cls, tensors: Mapping[str, Tensor], facts: Any, num_classes: int) -> "Cleaning":
+        """Return the rule whose `parts` returned these; raise ValueError if they are damaged."""
+        found = {name.removeprefix(_CLEANING): value for name, value in tensors.items()}
+        validate({"alpha": share, "budget": instance(dict)})(facts, "the cleaning rule")
+        limits = found.pop("limits", None)
+        shaped = limits is not None and limits.dtype == torch.float32 and limits.shape == (num_classes,)
+        if limits is None or not shaped or not ((limits == -1) | ((limits >= 0) & (limits <= 1))).all():
+            raise ValueError("the class limits are missing or damaged")
+        return cls(Budget.of_parts(found, facts["budget"], num_classes), float(facts["alpha"]), limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +93,10 @@ class SavedClassifier:
         The columns of the table that the classifier was trained on.
     trained_on : str or None
         `fingerprint` of the training rows.
+    cleaning : Cleaning or None
+        The rule that cleans candidates; None if there were too few held-out rows, and in older models.
+    record : FitRecord or None
+        The training rows; None if they were left out, and in older models.
     """
 
     parameters: Mapping[str, Any]
@@ -61,6 +105,8 @@ class SavedClassifier:
     features: Features
     schema: Schema | None
     trained_on: str | None
+    cleaning: Cleaning | None
+    record: FitRecord | None
 
     def write(self, folder: str | Path, more: Mapping[str, bytes]) -> None:
         """Write `model.json`, a file of tensors and further files, given by name."""
@@ -73,11 +119,23 @@ class SavedClassifier:
             more = {**more, **files}
         else:
             tensors, facts = self.model.parts()
+        tensors |= self.calibration.tensors()
+        cleaning, rows = None, None
+        if self.cleaning is not None:
+            limits, cleaning = self.cleaning.parts()
+            tensors |= limits
+        if self.record is not None:
+            tensors |= self.record.tensors()
+            given = self.record.parameters.items()
+            changed = {name: _to_json(value) for name, value in given if value is not self.parameters[name]}
+            rows = {"seconds": self.record.seconds, "parameters": changed}  # at the time of `fit`, where they differ
         facts["estimator"] = {
             "parameters": {name: _to_json(value) for name, value in self.parameters.items()},
             "features": self.features.to_json(),
             "schema": None if self.schema is None else self.schema.to_json(),
             "trained_on": self.trained_on,
+            "cleaning": cleaning,
+            "rows": rows,
             "versions": {
                 "candidly": __version__,
                 "torch": str(torch.__version__),
@@ -86,7 +144,7 @@ class SavedClassifier:
                 "python": platform.python_version(),
             },
         }
-        states.write_folder(folder, tensors | self.calibration.tensors(), facts, stem="model", more=more)
+        states.write_folder(folder, tensors, facts, stem="model", more=more)
 
     @classmethod
     def read(
@@ -110,13 +168,13 @@ class SavedClassifier:
         own = facts.get("estimator")
         if not isinstance(own, dict):
             raise ValueError(f"{folder} holds no classifier; if it holds a Model, use candidly.Model.load")
-        scores = {name: value for name, value in tensors.items() if name.startswith("calibration.")}
-        others = {name: value for name, value in tensors.items() if name not in scores}
+        size = sum(value.nbytes for value in tensors.values())
+        scores, limits, rows = (_take(tensors, prefix) for prefix in ("calibration.", _CLEANING, "rows."))
         if "learners" in facts:
             data = states.read_more(folder, learner_files.FILE)
-            model: Model | Learners = learner_files.of_parts(others, facts["learners"], data)
+            model: Model | Learners = learner_files.of_parts(tensors, facts["learners"], data)
         else:
-            model = Model.of_parts(others, facts, net=net, method=method)
+            model = Model.of_parts(tensors, facts, net=net, method=method)
         features, calibration = Features.from_json(own.get("features")), Calibration.of_tensors(scores)
         if features.width != math.prod(model.shape):
             raise ValueError(f"{folder}: the features do not fit the network; restore a copy or save the model again")
@@ -126,11 +184,38 @@ class SavedClassifier:
         parameters = _parameters(own.get("parameters"), known) | given
         if isinstance(model, Learners) and parameters.get("base") is None:
             parameters["base"] = model.base
+        classes = model.classes
+        try:
+            for name, found in (("cleaning", limits), ("rows", rows)):
+                require(bool(found) == (own.get(name) is not None), f"the number of tensors for {name!r}", len(found))
+            cleaning = Cleaning.of_parts(limits, own["cleaning"], len(classes)) if limits else None
+            kept = _read_record(rows, own["rows"], classes, calibration, parameters, size) if rows else None
+        except ValueError as error:
+            raise ValueError(f"{folder} is damaged ({error}); restore a copy or save the model again") from None
         if "schema" not in own:
             schema = _read_schema_0_1(Path(folder))
         else:
             schema = None if own["schema"] is None else Schema.from_json(own["schema"])
-        return cls(parameters, model, calibration, features, schema, own.get("trained_on"))
+        return cls(parameters, model, calibration, features, schema, own.get("trained_on"), cleaning, kept)
+
+
+def _read_record(
+    tensors: Mapping[str, Tensor],
+    facts: Any,
+    classes: tuple[Any, ...],
+    calibration: Calibration,
+    parameters: Mapping[str, Any],
+    size: int,
+) -> FitRecord:
+    """Return the record of the training rows; `parameters` are those that were saved with the model."""
+    validate({"seconds": number, "parameters": instance(dict)})(facts, "rows")
+    changed = _parameters(facts["parameters"], parameters)
+    return FitRecord.of_tensors(tensors, classes, calibration.counts, {**parameters, **changed}, facts["seconds"], size)
+
+
+def _take(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Remove the tensors whose names begin with a prefix, and return them."""
+    return {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
 
 
 def check_size(features: Features, classes: tuple[Any, ...]) -> None:
@@ -151,18 +236,6 @@ def fingerprint(X: np.ndarray[Any, Any], S: Candidates) -> str:
     digest.update(np.ascontiguousarray(X).data)
     digest.update(np.packbits(S.matrix).data)
     return digest.hexdigest()[:16]
-
-
-def as_array(names: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    """Return class names as an array: of text or numbers if all names have that type, else of objects."""
-    plain = len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float)
-    found = np.array(names) if plain else None
-    # NumPy drops \0 at the end of text, and makes integers that do not fit into 64 bits floating-point numbers.
-    if found is not None and found.tolist() == list(names) and type(found.tolist()[0]) is type(names[0]):
-        return found
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return array
 
 
 def _read_schema_0_1(folder: Path) -> Schema | None:

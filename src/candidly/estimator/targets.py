@@ -98,19 +98,24 @@ def _index(rows: Any) -> Sequence[Any] | None:
     return index if is_frame and index is not None and not callable(index) else None
 
 
-def align(y: Any, classes: Iterable[Hashable], separator: str | None = None) -> NDArray[np.bool_]:
-    """Return the candidates in y as a boolean matrix (n, C) of these classes; other candidates are dropped.
+def align(
+    y: Any, classes: Iterable[Hashable], separator: str | None = None, *, unknown: bool = True
+) -> NDArray[np.bool_]:
+    """Return the candidates in y as a boolean matrix (n, C) of these classes; with `unknown`, others are dropped.
 
     Raises
     ------
     ValueError
-        If a row has no candidates, or a name in y differs from a class only by its type, case or blanks.
+        If a row has no candidates, or a name in y differs from a class only by its type, case or blanks; without
+        `unknown`, if a candidate is not one of the classes.
     """
     names = tuple(classes)
     if y is None:
         raise ValueError("y is None; pass the candidates of each row")
     if isinstance(y, Candidates):
         _compare(y.classes, names)
+        if not unknown:
+            _refuse_unknown(y.decode(), names)
         place = {name: j for j, name in enumerate(y.classes)}
         columns = [y.matrix[:, place[name]] if name in place else np.zeros(len(y), bool) for name in names]
         return np.stack(columns, 1)
@@ -120,6 +125,8 @@ def align(y: Any, classes: Iterable[Hashable], separator: str | None = None) -> 
         if empty is not None:
             raise ValueError(f"row {empty} of y has no candidates; drop it or list at least one class for it")
         _compare(dict.fromkeys(name for row in found for name in row), names)
+        if not unknown:
+            _refuse_unknown(found, names)
         return labels.mark(found, names, unknown=True)
     if (own := labels.column_names(y)) is not None:
         found = labels.arrange(found, own, names)
@@ -127,6 +134,17 @@ def align(y: Any, classes: Iterable[Hashable], separator: str | None = None) -> 
         raise ValueError(f"y has shape {found.shape}, but there are {len(names)} classes; pass one column per class")
     candidates.check(found)
     return found
+
+
+def _refuse_unknown(rows: Iterable[Iterable[Hashable]], classes: Sequence[Hashable]) -> None:
+    known = set(classes)
+    for i, row in enumerate(rows):
+        for name in row:
+            if name not in known:
+                raise ValueError(
+                    f"row {i} of y names {name!r}, which is not a class of the model; drop the row, or train a model "
+                    "that knows the class"
+                )
 
 
 def number(y: Any, classes: Iterable[Hashable], rows: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

@@ -42,7 +42,7 @@ def summarise(
     Parameters
     ----------
     classifier : PartialLabelClassifier
-        Fitted, not loaded.
+        Fitted, or loaded with its training rows.
     title : str
         Name of the data.
     ids : sequence, optional
@@ -57,7 +57,10 @@ def summarise(
     check_is_fitted(classifier)
     record = classifier.fit_record_
     if record is None:
-        raise ValueError("a loaded model has no training rows to report on; use `candidly report` for the saved report")
+        raise ValueError(
+            "the model was saved without its training rows, which a report needs; use `candidly report` for the saved "
+            "report, or fit and save the model with its rows"
+        )
     S, kept = record.candidates, classifier.candidates_
     labels = None if y_true is None else targets.number(y_true, S.classes, len(S))[0]
     ids = None if ids is None else list(arguments.items("ids", ids, "a list with one name per row"))
@@ -88,7 +91,7 @@ def summarise(
         doubtful=_doubtful(classifier, record, best, ids, labels),
         reliability=_reliability(record, labels),
         audit=audit,
-        truth=None if labels is None else _truth(S, kept, best, labels),
+        truth=None if labels is None else compare(S, kept, best, labels),
     )
 
 
@@ -222,10 +225,9 @@ def _doubtful(
 
 def _reliability(record: FitRecord, labels: NDArray[np.intp] | None) -> list[Bin]:
     """Compare the confidence of predictions, candidates or not, with how often they are candidates, and true."""
-    p = record.log_p.exp()
-    confidence, top = (part.numpy() for part in p.max(1))
+    confidence, top = record.top_p.numpy(), record.top.numpy()
     place = np.minimum((confidence * _BINS).astype(np.intp), _BINS - 1)
-    covered = metrics.covered(p, torch.from_numpy(record.candidates.matrix.copy())).numpy()
+    covered = record.candidates.matrix[np.arange(len(top)), top]
     bins: list[Bin] = []
     for b in range(_BINS):
         rows = place == b
@@ -247,7 +249,8 @@ def _mean(values: NDArray[Any]) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _truth(S: Candidates, kept: Candidates, best: NDArray[np.intp], labels: NDArray[np.intp]) -> Truth:
+def compare(S: Candidates, kept: Candidates, best: NDArray[np.intp], labels: NDArray[np.intp]) -> Truth:
+    """Compare candidates before and after cleaning, and the best one of each row, with true labels; -1 is unknown."""
     before, after, y = (torch.from_numpy(array.copy()) for array in (S.matrix, kept.matrix, labels))
     known = labels >= 0
     return {

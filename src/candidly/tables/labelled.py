@@ -6,6 +6,7 @@ Features are kept unchanged, including text and missing values; `candidly.data.r
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,8 @@ def read_labelled(
     schema: Schema,
     *,
     classes: Sequence[str] | None = None,
+    like: Schema | None = None,
+    texts: Sequence[str] = (),
 ) -> Labelled:
     r"""Read a table with a column of candidates.
 
@@ -111,6 +114,11 @@ def read_labelled(
         Which column is what.
     classes : sequence of str, optional
         All class names, in this order; other names are refused. By default those that are found, sorted.
+    like : Schema, optional
+        The schema of another table, such as the one that a model was trained on: its columns have the same roles here,
+        where `schema` leaves them open.
+    texts : sequence of str
+        Features to read as text even if all their values are numbers.
 
     Examples
     --------
@@ -123,10 +131,11 @@ def read_labelled(
     (['a', 'b'], ['weight'], [('cat', 'dog'), ('dog',)])
     """
     arguments.instance("schema", schema, Schema, _A_SCHEMA)
-    if schema.candidates is None:
-        raise ValueError(f"the schema names no column of candidates; name it with {OPTIONS['candidates']}")
-    table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
+    table = _read(source, schema, like, texts)
     name = name_of(source)
+    schema = schema.completed(like, table.column_names)
+    if schema.candidates is None:
+        raise ValueError(f"{name}: no column of candidates is named; name it with {OPTIONS['candidates']}")
     features, schema = choose_features(table, name, schema)
     check_types(table.select(features), name)
     found = class_columns.read_sets(table, name, str(schema.candidates), Names(schema.separator, classes))
@@ -147,6 +156,8 @@ def read_votes(
     classes: Sequence[str] | None = None,
     min_votes: int = 1,
     min_share: float = 0.0,
+    like: Schema | None = None,
+    texts: Sequence[str] = (),
 ) -> tuple[Labelled, Votes]:
     """Read a table of votes and the table with the features of their tasks; rows are in the order of the features.
 
@@ -159,7 +170,7 @@ def read_votes(
     schema : Schema
         Which column of the features is what. The ids are the tasks; by default their column has the same name as in
         the votes. The groups may also be a column of the votes, if the table of features has no such column.
-    classes
+    classes, like, texts
         As in `read_labelled`.
     min_votes, min_share
         As in `candidly.candidates.from_annotations`.
@@ -179,8 +190,11 @@ def read_votes(
     grouping = [] if schema.groups is None else [schema.groups]
     found = files.read(votes, delimiter=schema.delimiter, texts=[*columns.columns, *grouping])
     schema = replace(schema, candidates=None, id=schema.id or columns.columns[0])
-    table = files.read(source, delimiter=schema.delimiter, texts=schema.named.values())
+    table = _read(source, schema, like, texts)
     name = name_of(source)
+    schema = schema.completed(like, table.column_names)
+    if schema.candidates is not None:  # the votes are used instead
+        schema = replace(schema, candidates=None, drop=[*schema.drop, schema.candidates])
     if schema.groups not in table.column_names and schema.groups in found.column_names:
         task = columns.columns[0]
         check_column(found, name_of(votes), task, option("task"))
@@ -195,6 +209,14 @@ def read_votes(
     rows, order = _match(table.column(schema.id), name, schema, tasks, name_of(votes))
     candidates = Candidates(counted.candidates.matrix[order], tuple(map(str, counted.candidates.classes)))
     return _collect(table.take(rows), name, features, schema, candidates, counted.weights()[order]), counted
+
+
+def _read(source: files.FilePath, schema: Schema, like: Schema | None, texts: Sequence[str]) -> Any:
+    """Read a table; columns with a role in one of the schemas are texts."""
+    arguments.instance("like", like, (Schema, NoneType), "a candidly.tables.Schema, or None")
+    features = arguments.items("texts", texts, "a list of columns")
+    roles = [*schema.named.values(), *(() if like is None else like.named.values())]
+    return files.read(source, delimiter=schema.delimiter, texts=[*roles, *features])
 
 
 def column_texts(column: Any, place: str) -> list[str | None]:

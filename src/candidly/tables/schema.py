@@ -81,6 +81,17 @@ class Schema:
         roles = {"candidates": self.candidates, "id": self.id, "labels": self.labels, "groups": self.groups}
         return {role: column for role, column in roles.items() if column is not None}
 
+    def completed(self, like: "Schema | None", columns: Sequence[str]) -> "Schema":
+        """Return the schema with the roles that it leaves open, and `drop`, taken from another table's schema.
+
+        Only the columns that the table has are taken, and only those that this schema does not name.
+        """
+        if like is None:
+            return self
+        free = [column for column in columns if column not in {*self.named.values(), *self.drop}]
+        roles = {role: column for role, column in like.named.items() if role not in self.named and column in free}
+        return replace(self, **roles, drop=[*self.drop, *(column for column in like.drop if column in free)])
+
     def to_json(self) -> dict[str, Any]:
         """Return everything in JSON types."""
         return asdict(self) | {"drop": list(self.drop)}
