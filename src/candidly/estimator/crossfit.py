@@ -79,7 +79,7 @@ def find_parts(method: str | Method, cleaner: str | Cleaner | None, epochs: int)
     for k, given in enumerate((method, cleaner)):
         warmup = getattr(parts[k], "warmup", None)
         if isinstance(given, str) and warmup is not None:
-            parts[k] = replace(parts[k], warmup=min(warmup, epochs // WARMUP_PART))
+            parts[k] = replace(parts[k], warmup=min(warmup, max(epochs // WARMUP_PART, 1)))
     return parts[0], parts[1]
 
 
