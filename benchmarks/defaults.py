@@ -218,16 +218,21 @@ def tables(cells: list[dict[str, Any]]) -> str:
                 if int(members) == cell["setting"]["members"]:
                     seconds.setdefault(str(setting), {})[cell["place"]] = cell["seconds"] / cell["networks"]
         order = sorted(rows, key=lambda key: -np.mean([values.mean() for values in rows[key].values()]))
-        lines += [f"### {title}", "", f"| setting | {' | '.join(PLACES)} | mean | s per network |"]
-        lines.append("|---" * (len(PLACES) + 3) + "|")
+        lines += [
+            f"### {title}",
+            "",
+            f"| setting | {' | '.join(PLACES)} | mean | {' | '.join(WHOLE)} | s per network |",
+        ]
+        lines.append("|---" * (len(PLACES + WHOLE) + 3) + "|")
         for key in order:
             found = rows[key]
             text = {place: f"{values.mean():.1f} ± {values.std(ddof=1):.1f}" for place, values in found.items()}
-            shown = [text.get(place, "") for place in PLACES]
+            shown, whole = ([text.get(place, "") for place in places] for places in (PLACES, WHOLE))
             full = all(place in found for place in PLACES)
             mean = f"{np.mean([found[place].mean() for place in PLACES]):.2f}" if full else ""
             times = list(seconds.get(key, {}).values())
-            lines.append(f"| {key} | {' | '.join(shown)} | {mean} | {f'{np.mean(times):.2g}' if times else ''} |")
+            row = [key, *shown, mean, *whole, f"{np.mean(times):.2g}" if times else ""]
+            lines.append(f"| {' | '.join(row)} |")
         lines.append("")
     return "\n".join(lines).rstrip()
 
