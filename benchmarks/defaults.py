@@ -223,7 +223,7 @@ def tables(cells: list[dict[str, Any]]) -> str:
             "",
             f"| setting | {' | '.join(PLACES)} | mean | {' | '.join(WHOLE)} | s per network |",
         ]
-        lines.append("|---" * (len(PLACES + WHOLE) + 3) + "|")
+        lines.append("|---" * len(head) + "|")
         for key in order:
             found = rows[key]
             text = {place: f"{values.mean():.1f} ± {values.std(ddof=1):.1f}" for place, values in found.items()}
