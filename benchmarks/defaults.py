@@ -218,11 +218,8 @@ def tables(cells: list[dict[str, Any]]) -> str:
                 if int(members) == cell["setting"]["members"]:
                     seconds.setdefault(str(setting), {})[cell["place"]] = cell["seconds"] / cell["networks"]
         order = sorted(rows, key=lambda key: -np.mean([values.mean() for values in rows[key].values()]))
-        lines += [
-            f"### {title}",
-            "",
-            f"| setting | {' | '.join(PLACES)} | mean | {' | '.join(WHOLE)} | s per network |",
-        ]
+        head = ["setting", *PLACES, "mean", *WHOLE, "s per network"]
+        lines += [f"### {title}", "", f"| {' | '.join(head)} |"]
         lines.append("|---" * len(head) + "|")
         for key in order:
             found = rows[key]
