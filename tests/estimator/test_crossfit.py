@@ -1,8 +1,5 @@
 """Members and folds as runs of one model, and what each fold's networks say."""
 
-import copy
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +8,6 @@ from candidly.candidates import Candidates
 from candidly.cleaning import Conformal
 from candidly.conformal.calibration import Calibration, Rule
 from candidly.estimator import crossfit
-from candidly.estimator.ensemble import Ensemble
 from candidly.estimator.folds import make_plan
 from candidly.methods import Crosel
 
@@ -32,7 +28,7 @@ PLAN = make_plan(X, S.matrix, np.ones(150, np.intp), 3, 0, np.random.default_rng
 
 def train(plan=PLAN, members=2, **changes):
     recipe = crossfit.make_recipe(len(plan.index), 3200, 3, None, 0.01, 1e-4)
-    settings = {"methods": ["proden"], "cleaner": None, "net": "linear", "device": "cpu", "patience": None}
+    settings = {"method": "proden", "cleaner": None, "net": "linear", "device": "cpu", "patience": None}
     settings |= {"members": members, "progress": False}
     return crossfit.train(X, S, plan, None, np.random.SeedSequence(1), recipe, **(settings | changes))
 
@@ -58,7 +54,7 @@ def test_a_fold_does_not_see_its_rows():
     moved = X.copy()
     moved[PLAN.index[PLAN.held_out(1)]] += 1
     recipe = crossfit.make_recipe(150, 3200, 3, None, 0.01, 1e-4)
-    settings = {"methods": ["proden"], "cleaner": None, "net": "linear", "device": "cpu", "patience": None}
+    settings = {"method": "proden", "cleaner": None, "net": "linear", "device": "cpu", "patience": None}
     other = crossfit.train(
         moved, S, PLAN, None, np.random.SeedSequence(1), recipe, members=1, progress=False, **settings
     )
@@ -126,41 +122,3 @@ def test_a_warm_up_by_name_is_short_in_a_short_training():
 def test_auto_is_best_for_few_rows():
     assert crossfit.find_quality("auto", crossfit.MANY_ROWS) == crossfit.find_quality("best", 10**9)
     assert crossfit.find_quality("auto", crossfit.MANY_ROWS + 1) == crossfit.find_quality("fast", 2)
-
-
-def test_several_methods_predict_together():
-    both, proden, cc = (train(methods=methods, members=1) for methods in (["proden", "cc"], ["proden"], ["cc"]))
-    assert (both.runs, both.classes, both.shape) == (6, NAMES, (3,))
-    assert both.history["loss"].shape == (3, 6)
-    p = torch.cat([p for _, p in both.predict_blocks(X)], 1)
-    assert torch.equal(p[:3], proden.predict(X))  # as if it were alone
-    assert not torch.equal(p[3:], cc.predict(X))  # other seeds than the first method
-    mean = torch.cat([some for _, some in crossfit.probabilities(both, X, 3, False)], 1)
-    torch.testing.assert_close(mean, (p[:3] + p[3:]).double() / 2, atol=1e-6, rtol=0)
-    again = Ensemble.of_parts(both.parts()[0], both.parts()[1]["ensemble"])
-    assert torch.equal(torch.cat([p for _, p in again.predict_blocks(X)], 1), p)
-
-
-def test_histories_of_different_lengths_meet():
-    both = train(methods=["proden", "cc"], members=1)
-    short = replace(both.models[1], history={name: part[:2].copy() for name, part in both.models[1].history.items()})
-    found = Ensemble((both.models[0], short)).history["loss"]
-    assert np.isnan(found).tolist() == [[False] * 6, [False] * 6, [False] * 3 + [True] * 3]
-
-
-DAMAGES = {
-    "another number of models": (lambda tensors, facts: facts.pop(), "an ensemble has 2 to 16 models"),
-    "no list": (lambda tensors, facts: facts.__setitem__(slice(None), []), "an ensemble has 2 to 16 models"),
-    "a foreign tensor": (lambda tensors, facts: tensors.update({"7.kept": tensors["0.kept"]}), "belongs to no model"),
-    "other classes": (lambda tensors, facts: facts[1].update(classes=["a", "b", "c"]), "do not fit together"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_ensembles_are_refused(damage):
-    tensors, facts = train(methods=["proden", "cc"], members=1).parts()
-    change, message = DAMAGES[damage]
-    facts = copy.deepcopy(facts["ensemble"])
-    change(tensors, facts)
-    with pytest.raises(ValueError, match=message):
-        Ensemble.of_parts(tensors, facts)

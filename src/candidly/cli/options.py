@@ -107,11 +107,11 @@ class TrainingOptions:
     """How to train.
 
     Args:
-        method: Learning methods, separated by commas; `candidly methods` lists them (default: those of --quality).
-        quality: How long to train: fast, best, or auto, which is best up to 10,000 rows, then fast (default: auto).
+        method: Learning method; `candidly methods` lists them (default: proden).
+        quality: How much to train: fast, best, or auto, which is best up to 10,000 rows, then fast (default: auto).
         base: Train a scikit-learn classifier instead of networks; `candidly methods` lists them.
         cleaner: What removes candidates while training: conformal, clsp or none (default: conformal).
-        members: Number of networks per method and fold, which are averaged (default: 1).
+        members: Number of networks per fold, which are averaged (default: 4 for the quality best, 1 for fast).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
         epochs: Passes over the training rows (default: as many as --quality needs, from 5 to 120).
         alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
@@ -120,7 +120,7 @@ class TrainingOptions:
         device: Where to train: auto, cpu or cuda (default: auto).
     """
 
-    method: Names = None
+    method: Text = None
     quality: Quality = None
     base: Text = None
     cleaner: Text = None

@@ -13,7 +13,6 @@ from candidly.cli.options import (
     Table,
     TableArgument,
     TrainingOptions,
-    split_names,
 )
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
@@ -264,8 +263,7 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
     n = len(rows.candidates)
     if training.folds is not None and training.folds > n:
         raise ValueError(f"folds is {training.folds} but there are {n} rows; use fewer folds, or add rows")
-    methods = split_names(training.method, "--method")
-    given: dict[str, Any] = {"method": methods if len(methods) > 1 else training.method, "quality": training.quality}
+    given: dict[str, Any] = {"method": training.method, "quality": training.quality}
     given |= {"members": training.members, "folds": training.folds}
     given |= {"alpha": training.alpha, "max_epochs": training.epochs, "device": training.device, "base": training.base}
     given = {name: value for name, value in given.items() if value is not None}

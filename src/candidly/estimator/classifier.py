@@ -30,7 +30,6 @@ from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, learners, saving, scoring, targets
 from candidly.estimator.crossfit import Trained
-from candidly.estimator.ensemble import MOST_METHODS
 from candidly.estimator.folds import Plan, count_copies, make_plan
 from candidly.estimator.leaks import point_out_bags
 from candidly.estimator.learners import find_base
@@ -62,15 +61,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Parameters
     ----------
-    method : str, Method, list of them, or None
-        How to learn from candidate sets: "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", or an instance. The
-        networks of several methods are averaged. None means the methods of `quality`.
+    method : str or Method
+        How to learn from candidate sets: "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", or an instance.
     cleaner : str, Cleaner or None
         What removes candidates while training: "conformal", "clsp", another name in `candidly.CLEANERS`, an instance,
         or None.
     quality : {"auto", "fast", "best"}
-        How long to train: "fast" means PRODEN and 3200 minibatches per network, "best" PRODEN and CroSel together and
-        6400, which takes about seven times as long. "auto" is "best" up to 10,000 rows, then "fast".
+        How much to train: "fast" means one network per fold and about 3200 minibatches, "best" four networks and 6400,
+        which takes eight times as long. "auto" is "best" up to 10,000 rows, then "fast".
     net : {"mlp", "linear", "resnet9"} or callable
         The network, or a function that returns a new torch module.
     base : str, estimator or None
@@ -83,8 +81,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         `max_epochs`, `lr`, `weight_decay`, `batch_size`, `early_stopping` and `n_iter_no_change`.
     rounds : int
         With `base`, how often label weights are estimated again.
-    members : int
-        Number of networks of each method, or copies of `base`, per fold; they are averaged.
+    members : int or None
+        Number of networks per fold, which are averaged; None means that of `quality`. With `base`, the number of its
+        copies; None means 1.
     folds : int
         Number of folds. With 2 or more, every fold is held out from `members` networks. With 1, all networks are
         trained on the same rows, without `validation_fraction` of them.
@@ -155,9 +154,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     risk_curve_ : dict of ndarray, shape (points,)
         For falling confidence ("threshold"), the fraction of held-out rows with at least that confidence ("coverage")
         and their estimated error rate ("risk"). `predict` uses it for `max_risk`.
-    features_, model_, calibration_ : Features, Model or Ensemble or Learners, Calibration
-        The encoding of the columns of X (``features_.describe()`` explains it), the networks of one or several methods
-        or, with `base`, the fitted classifiers, and the scores of held-out rows that p-values are computed from.
+    features_, model_, calibration_ : Features, Model or Learners, Calibration
+        The encoding of the columns of X (``features_.describe()`` explains it), the networks or, with `base`, the
+        fitted classifiers, and the scores of held-out rows that p-values are computed from.
     schema_ : Schema or None
         The columns of the table that X and y came from (`candidly.tables.schema.Schema`). None unless it is set, as
         ``candidly fit`` does; it is saved with the model, and ``candidly predict`` reads new tables by it.
@@ -177,14 +176,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def __init__(
         self,
-        method: str | Method | Sequence[str | Method] | None = None,
+        method: str | Method = "proden",
         cleaner: str | Cleaner | None = "conformal",
         *,
         quality: str = "auto",
         net: str | Factory = "mlp",
         base: Any = None,
         rounds: int = 10,
-        members: int = 1,
+        members: int | None = None,
         folds: int = 5,
         alpha: float = 0.05,
         force_cleaning: bool = False,
@@ -327,23 +326,22 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self, X: NDArray[Any], S: Candidates, plan: Plan, weights: Tensor | None, seed: np.random.SeedSequence
     ) -> Trained:
         """Train networks, or copies of `base`."""
-        members, progress = int(self.members), bool(self.verbose)
+        quality, progress = crossfit.find_quality(self.quality, len(plan.index)), bool(self.verbose)
         if self.base is not None:
-            base, rounds = find_base(self.base), int(self.rounds)
-            return learners.train(X, S, plan, weights, seed, base, rounds=rounds, members=members, progress=progress)
-        rows = len(plan.index)
-        quality = crossfit.find_quality(self.quality, rows)
+            base, rounds, copies = find_base(self.base), int(self.rounds), int(self.members or 1)
+            return learners.train(X, S, plan, weights, seed, base, rounds=rounds, members=copies, progress=progress)
+        lr, decay = self.lr, self.weight_decay
         return crossfit.train(
             X,
             S,
             plan,
             weights,
             seed,
-            crossfit.make_recipe(rows, quality.steps, self.max_epochs, self.batch_size, self.lr, self.weight_decay),
-            methods=quality.methods if self.method is None else self._methods(),
+            crossfit.make_recipe(len(plan.index), quality.steps, self.max_epochs, self.batch_size, lr, decay),
+            method=self.method,
             cleaner=self.cleaner,
             net=self.net,
-            members=members,
+            members=int(self.members or quality.members),
             device=self.device,
             patience=int(self.n_iter_no_change) if self.early_stopping else None,
             progress=progress,
@@ -367,14 +365,13 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _validate_parameters(self) -> None:
         """Raise ValueError for a constructor argument that cannot be used and that nothing else checks."""
-        for method in self._methods():
-            find_method(method)
+        find_method(self.method)
         find_cleaner(self.cleaner)
         arguments.choice("quality", self.quality, ("auto", *crossfit.QUALITIES))
         find_device(self.device)
-        for name in ("rounds", "members", "folds", "n_iter_no_change", "max_categories"):
+        for name in ("rounds", "folds", "n_iter_no_change", "max_categories"):
             arguments.integer(name, getattr(self, name), least=1)
-        for name, least in (("max_epochs", 1), ("batch_size", 2)):
+        for name, least in (("members", 1), ("max_epochs", 1), ("batch_size", 2)):
             if getattr(self, name) is not None:
                 arguments.integer(name, getattr(self, name), least=least)
         arguments.real("lr", self.lr, above=0)
@@ -391,17 +388,6 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             arguments.text("separator", self.separator, "None or a text, such as '|'")
         if not isinstance(self.verbose, bool | np.bool_):
             arguments.integer("verbose", self.verbose, least=0)
-
-    def _methods(self) -> list[str | Method]:
-        """Return the methods as a list; an empty one if `quality` decides."""
-        if self.method is None:
-            return []
-        if isinstance(self.method, str | Method):
-            return [self.method]
-        methods = list(arguments.items("method", self.method, "a name, a Method, or a list of them"))
-        if not 1 <= len(methods) <= MOST_METHODS:
-            raise ValueError(f"method has {len(methods)} entries; list 1 to {MOST_METHODS} methods, or pass None")
-        return methods
 
     def _refuse_settings_of_networks(self) -> None:
         """Raise ValueError for an argument other than its default that has no effect with `base`."""
@@ -825,19 +811,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @classmethod
     @usual_settings
-    def load(
-        cls,
-        folder: str | Path,
-        net: Factory | None = None,
-        method: Method | Sequence[Method | None] | None = None,
-    ) -> Self:
+    def load(cls, folder: str | Path, net: Factory | None = None, method: Method | None = None) -> Self:
         """Read a model that `save` wrote, without running code from it.
 
         Parameters
         ----------
         folder : path
         net, method : callable, Method, optional
-            Needed if the network or method is user-defined. Of several methods, a list with None for known ones.
+            Needed if the network or method is user-defined.
         """
         saved = SavedClassifier.read(arguments.path("folder", folder), cls._get_param_names(), net, method)
         classifier = cls(**saved.parameters)

@@ -19,13 +19,12 @@ from candidly.engine.nets.build import Factory
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
-from candidly.estimator.ensemble import Ensemble
 from candidly.estimator.folds import Plan
 from candidly.estimator.learners import Learners
 from candidly.methods import Method, find_method
 
-Trained = Model | Ensemble | Learners
-"""Networks of one or several methods, or scikit-learn classifiers."""
+Trained = Model | Learners
+"""Networks, or scikit-learn classifiers."""
 
 
 class Quality(NamedTuple):
@@ -33,18 +32,18 @@ class Quality(NamedTuple):
 
     Attributes
     ----------
-    methods : tuple of str
-        Methods whose networks are averaged.
     steps : int
         Minibatches that a network is trained on, if `EPOCHS` allows: small tables are read often, large ones a few
         times.
+    members : int
+        Networks per fold.
     """
 
-    methods: tuple[str, ...]
     steps: int
+    members: int
 
 
-QUALITIES = {"fast": Quality(("proden",), 3200), "best": Quality(("proden", "crosel"), 6400)}
+QUALITIES = {"fast": Quality(3200, 1), "best": Quality(6400, 4)}
 
 MANY_ROWS = 10_000
 """Up to this number of rows, the quality "auto" is "best"; with more it is "fast"."""
@@ -91,15 +90,15 @@ def train(
     seed: np.random.SeedSequence,
     recipe: Recipe,
     *,
-    methods: Sequence[str | Method],
+    method: str | Method,
     cleaner: str | Cleaner | None,
     net: str | Factory,
     members: int,
     device: str,
     patience: int | None,
     progress: bool,
-) -> Model | Ensemble:
-    """Train `members` networks of each method for each fold: run r is member r // folds without fold r % folds.
+) -> Model:
+    """Train `members` networks for each fold: run r is member r // folds without fold r % folds.
 
     Parameters
     ----------
@@ -111,9 +110,7 @@ def train(
         Determines every network's initialisation and order of rows.
     recipe : Recipe
         How to train.
-    methods : sequence of str or Method
-        Their networks predict together.
-    cleaner, net, members, device
+    method, cleaner, net, members, device
         As in `candidly.PartialLabelClassifier`.
     patience : int or None
         Stop after this many epochs without a better held-out covering rate.
@@ -122,42 +119,38 @@ def train(
 
     Returns
     -------
-    Model or Ensemble
-        A model for one method, an ensemble for several; without per-row state.
+    Model
+        Without per-row state.
     """
     runs = members * plan.folds
-    require_runs(runs * len(methods), len(plan.index), len(S.classes))
+    require_runs(runs, len(plan.index), len(S.classes))
     held_out = [plan.held_out(k) for k in range(plan.folds)] * members
     watch = bool(len(held_out[0]))
-    seeds = seed.generate_state(runs * len(methods)).reshape(len(methods), runs).tolist()
     # Standardised numbers become (x + 4) / 8, mostly between 0 and 1, which reduces overfitting: see
     # docs/evidence/defaults.md.
     problem = Problem.of(
         X[plan.index],
         Candidates(S.matrix[plan.index], S.classes),
         rows=[plan.trained(k) for k in range(plan.folds)] * members,
-        seeds=seeds[0],
+        seeds=seed.generate_state(runs).tolist(),
         shift=0.0 if X.dtype == np.uint8 else -4.0,
         scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
         weights=None if weights is None else weights[plan.index],
         groups=None if plan.groups is None else plan.groups[plan.index],
     )
-    models = []
-    for method, own in zip(methods, seeds, strict=True):
-        found, cleaning = find_parts(method, cleaner, recipe.epochs)
-        model = fit(
-            replace(problem, seeds=tuple(own)),
-            found,
-            None if cleaning is None else cleaning.take(plan.index),
-            recipe,
-            net=net,
-            device=device,
-            progress=progress,
-            held_out=held_out if watch else None,
-            patience=patience,
-        )
-        models.append(model.without_rows())
-    return models[0] if len(models) == 1 else Ensemble(tuple(models))
+    found, cleaning = find_parts(method, cleaner, recipe.epochs)
+    model = fit(
+        problem,
+        found,
+        None if cleaning is None else cleaning.take(plan.index),
+        recipe,
+        net=net,
+        device=device,
+        progress=progress,
+        held_out=held_out if watch else None,
+        patience=patience,
+    )
+    return model.without_rows()
 
 
 def probabilities(model: Trained, X: NDArray[Any], folds: int, progress: bool) -> Iterator[tuple[slice, Tensor]]:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.estimator import learner_files
 from candidly.estimator.crossfit import Trained
-from candidly.estimator.ensemble import KEY, Ensemble
 from candidly.estimator.learners import Learners
 from candidly.estimator.record import FitRecord
 from candidly.messages import warn
@@ -85,8 +84,8 @@ class SavedClassifier:
     ----------
     parameters : dict
         Constructor arguments.
-    model : Model, Ensemble or Learners
-        The networks of one or several methods, or fitted scikit-learn classifiers.
+    model : Model or Learners
+        The networks, or fitted scikit-learn classifiers.
     calibration : Calibration
         Scores of the held-out rows.
     features : Features
@@ -154,7 +153,7 @@ class SavedClassifier:
         folder: str | Path,
         known: Collection[str],
         net: Factory | None = None,
-        method: Method | Sequence[Method | None] | None = None,
+        method: Method | None = None,
     ) -> "SavedClassifier":
         """Read what `write` wrote, and validate it.
 
@@ -175,10 +174,8 @@ class SavedClassifier:
         if "learners" in facts:
             data = states.read_more(folder, learner_files.FILE)
             model: Trained = learner_files.of_parts(tensors, facts["learners"], data)
-        elif KEY in facts:
-            model = Ensemble.of_parts(tensors, facts[KEY], net=net, method=_listed(method))
         else:
-            model = Model.of_parts(tensors, facts, net=net, method=_single(method))
+            model = Model.of_parts(tensors, facts, net=net, method=method)
         features, calibration = Features.from_json(own.get("features")), Calibration.of_tensors(scores)
         if features.width != math.prod(model.shape):
             raise ValueError(f"{folder}: the features do not fit the network; restore a copy or save the model again")
@@ -201,18 +198,6 @@ class SavedClassifier:
         else:
             schema = None if own["schema"] is None else Schema.from_json(own["schema"])
         return cls(parameters, model, calibration, features, schema, own.get("trained_on"), cleaning, kept)
-
-
-def _listed(method: Any) -> Any:
-    """Return the methods of an ensemble that were passed to `load`."""
-    if isinstance(method, Method):
-        raise ValueError("the model was trained with several methods; pass a list of them, with None for known ones")
-    return method
-
-
-def _single(method: Any) -> Any:
-    """Return the only method of a list."""
-    return method[0] if isinstance(method, list | tuple) and len(method) == 1 else method
 
 
 def _read_record(
@@ -291,15 +276,11 @@ def _parameters(saved: Any, known: Collection[str]) -> dict[str, Any]:
     """Return the constructor arguments, with methods and cleaners made from their settings."""
     if not isinstance(saved, dict) or not saved.keys() <= set(known):
         raise ValueError("the model's parameters are those of another version of candidly; save it again")
-    return {name: _from_settings(value) for name, value in saved.items()}
+    return {name: _from_settings(value) if isinstance(value, Mapping) else value for name, value in saved.items()}
 
 
-def _from_settings(settings: Any) -> Any:
-    """Return the method or cleaner with these settings, None for a user-defined one; other values as they are."""
-    if isinstance(settings, list):
-        return [_from_settings(one) for one in settings]
-    if not isinstance(settings, Mapping):
-        return settings
+def _from_settings(settings: Mapping[str, Any]) -> Any:
+    """Return the method or cleaner with these settings; None for a user-defined one."""
     arguments = dict(settings)
     kind = {**METHODS, **KINDS}.get(arguments.pop("name", ""))
     try:

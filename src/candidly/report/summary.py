@@ -17,7 +17,6 @@ from candidly.cleaning.budget import MIN_ROWS
 from candidly.engine.description import describe
 from candidly.estimator import FitRecord, PartialLabelClassifier, targets
 from candidly.estimator.crossfit import Trained
-from candidly.estimator.ensemble import Ensemble
 from candidly.estimator.learners import Learners
 from candidly.report.facts import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, ReportFacts, Truth
 from candidly.tables.schema import Schema
@@ -158,12 +157,10 @@ def _describe_training(model: Trained, steps: int) -> str:
             f"{model.runs} {type(model.base).__name__}{' were' if several else ' was'} trained with label weights that "
             f"were estimated in {steps} round{'s' * (steps > 1)}."
         )
-    models = model.models if isinstance(model, Ensemble) else (model,)
-    names = " and ".join(describe(one.method)["name"] for one in models)
-    cleaner = " and without a cleaner" if models[0].cleaner["name"] == "cleaner" else ""
+    cleaner = " and without a cleaner" if model.cleaner["name"] == "cleaner" else ""
     return (
         f"{model.runs} network{'s were' if several else ' was'} trained for {steps} epoch{'s' * (steps > 1)} with the "
-        f"method{'s' * (len(models) > 1)} {names}{cleaner}."
+        f"method {describe(model.method)['name']}{cleaner}."
     )
 
 
@@ -189,11 +186,7 @@ def _curve(values: NDArray[Any]) -> Curve:
     def plain(numbers: NDArray[Any]) -> list[float | None]:
         return [float(number) if np.isfinite(number) else None for number in numbers]
 
-    return {
-        "mean": plain(np.nanmean(values, 1)),
-        "low": plain(np.nanmin(values, 1)),
-        "high": plain(np.nanmax(values, 1)),
-    }
+    return {"mean": plain(values.mean(1)), "low": plain(values.min(1)), "high": plain(values.max(1))}
 
 
 def _choose(S: Candidates) -> NDArray[np.intp]:
