@@ -20,8 +20,8 @@ from candidly import PartialLabelClassifier
 
 CLASSES = ("cat", "dog", "emu")
 ROWS = 120
-SMALL: Mapping[str, Any] = {"folds": 2, "max_epochs": 4, "random_state": 0, "device": "cpu"}
-TINY = ("--epochs", "4", "--folds", "2", "--device", "cpu")
+SMALL: Mapping[str, Any] = {"members": 1, "folds": 2, "max_epochs": 4, "random_state": 0, "device": "cpu"}
+TINY = ("--members", "1", "--epochs", "4", "--folds", "2", "--device", "cpu")
 
 
 @functools.cache

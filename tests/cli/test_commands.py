@@ -22,7 +22,7 @@ from candidly.cli.options import OutputOptions, SetOptions, TrainingOptions, spl
 from candidly.cli.output import describe_audit, describe_report
 from candidly.conformal.calibration import CANDIDATES, KINDS, SCORES, Rule
 from candidly.engine import Model
-from candidly.estimator import evaluation
+from candidly.estimator import crossfit, evaluation
 from candidly.tables import files
 from candidly.tables.schema import Schema
 from tests.report.made import audit as audit_facts
@@ -330,7 +330,8 @@ def test_prediction_sets_are_made_as_asked(place, capsys, kept_model):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_rows_that_are_too_risky_have_an_empty_cell(place, capsys, suffix):
-    run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", "--epochs", "20", "--folds", "2", "--device", "cpu")
+    cheap = ("--epochs", "20", "--folds", "2", "--members", "1", "--device", "cpu")
+    run(capsys, "fit", "rows.csv", *ROLES, "--out", "model", *cheap)
     estimator, X = PartialLabelClassifier.load("model"), TABLE.select(["size", "colour"])
     risk = float(np.median(estimator.risk_curve_["risk"]))
     out = run(capsys, "predict", "model", "rows.csv", "--out", f"new{suffix}", "--max-risk", risk).out
@@ -698,10 +699,17 @@ def test_options_of_sets_are_the_estimators():
 
 def test_the_help_names_the_estimators_defaults(capsys):
     defaults = inspect.signature(PartialLabelClassifier).parameters
-    for name in ("method", "cleaner", "members", "folds", "alpha", "device"):
+    for name in ("method", "cleaner", "quality", "folds", "alpha", "device"):
         assert re.search(rf" {name}: [^\n]*\(default: {defaults[name].default}\)", TrainingOptions.__doc__)
-    assert "None means 50, or 25 for 2000 or more rows" in PartialLabelClassifier.__doc__
-    assert "(default: 50; 25 for 2000 or more rows)" in TrainingOptions.__doc__
+    best, fast = crossfit.QUALITIES["best"], crossfit.QUALITIES["fast"]
+    assert f"(default: {best.members} for the quality best, {fast.members} for fast)" in TrainingOptions.__doc__
+    steps = f'about {fast.steps} minibatches, "best" four networks and {best.steps}'
+    assert steps in " ".join(PartialLabelClassifier.__doc__.split())
+    least, most = crossfit.EPOCHS
+    assert f"from {least} to {most}" in PartialLabelClassifier.__doc__
+    assert f"from {least} to {most}" in TrainingOptions.__doc__
+    assert f"up to {crossfit.MANY_ROWS:,} rows" in PartialLabelClassifier.__doc__
+    assert f"up to {crossfit.MANY_ROWS:,} rows" in TrainingOptions.__doc__
     given = {name: value for name, value in vars(TrainingOptions()).items() if value is not None}
     assert given == {"force_cleaning": False}, "what is not given is the estimator's default"
 

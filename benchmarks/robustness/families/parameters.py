@@ -372,7 +372,8 @@ _TARGETS: dict[str, Target] = {
                 good("numpy str", np.str_("logistic-regression"), "logistic-regression"),
             ),
             "rounds": integers(2, 1),
-            "members": (*integers(2, 1), *HUGE),
+            "quality": choices("fast"),
+            "members": (*integers(2, 1, none=True), *HUGE),
             "folds": integers(3, 1),
             "alpha": shares(0.25),
             "max_epochs": (*integers(2, 1, none=True), *HUGE[1:]),
@@ -629,6 +630,7 @@ _TARGETS: dict[str, Target] = {
             "warmup": limits(1, 0),
             "confidence": shares(0.25, zero=True, one=True),
             "lambda_cr": positives(0.25, zero=True),
+            "bank": choices("sweep"),
         },
     ),
     "Pop": Target(
