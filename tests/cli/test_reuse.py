@@ -159,7 +159,7 @@ def test_votes_are_cleaned_by_a_model(place, capsys):
         ("--folds", "5"),
         ("--epochs", "3"),
         ("--seed", "0"),
-        ("--quality", "auto"),
+        ("--quality", "fast"),
         ("--base", "extra-trees"),
         ("--device", "auto"),
         ("--classes", "cat,dog,emu"),

@@ -141,10 +141,14 @@ def test_signals_while_modules_are_imported(name, status, seconds, tmp_path):
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(getattr(signal, name), signal.SIG_DFL),  # a background shell ignores it
     )
     time.sleep(seconds)
     started.send_signal(getattr(signal, name))
-    _, err = started.communicate(timeout=60)
+    try:
+        _, err = started.communicate(timeout=60)
+    finally:
+        started.kill()
     assert started.returncode == status
     assert err.endswith(b"; finished work is kept, and no file is incomplete\n")
     assert err.count(b"\n") == 1

@@ -372,7 +372,7 @@ _TARGETS: dict[str, Target] = {
                 good("numpy str", np.str_("logistic-regression"), "logistic-regression"),
             ),
             "rounds": integers(2, 1),
-            "quality": choices("fast"),
+            "quality": choices("best"),
             "members": (*integers(2, 1, none=True), *HUGE),
             "folds": integers(3, 1),
             "alpha": shares(0.25),

@@ -31,7 +31,7 @@ ModelArgument = Annotated[Path, Named("MODEL", positional=True)]
 # The values are those of `candidly.conformal.calibration`, whose import would make `candidly --help` slow.
 Kind = Annotated[Literal["split", "cv+", "averaged"] | None, Named("TEXT")]
 Score = Annotated[Literal["lac", "aps"] | None, Named("TEXT")]
-Quality = Annotated[Literal["auto", "fast", "best"] | None, Named("TEXT")]
+Quality = Annotated[Literal["fast", "best"] | None, Named("TEXT")]
 Candidate = Annotated[Literal["best", "mean", "pooled", "worst", "singletons"] | None, Named("TEXT")]
 
 
@@ -108,12 +108,12 @@ class TrainingOptions:
 
     Args:
         method: Learning method; `candidly methods` lists them (default: proden).
-        quality: How much to train: fast, best, or auto, which is best up to 10,000 rows, then fast (default: auto).
+        quality: How much to train: fast, or best, which takes about eight times as long (default: fast).
         base: Train a scikit-learn classifier instead of networks; `candidly methods` lists them.
         cleaner: What removes candidates while training: conformal, clsp or none (default: conformal).
-        members: Number of networks per fold, which are averaged (default: 4 for the quality best, 1 for fast).
+        members: Number of networks per fold, which are averaged (default: 1; 4 for the quality best).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
-        epochs: Passes over the training rows (default: as many as --quality needs, from 5 to 120).
+        epochs: Passes over the training rows (default: as many as --quality needs).
         alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
         force_cleaning: Remove candidates even if the networks are no better than chance or true labels seem missing.
         seed: Random seed for folds, initialisation and the order of rows (default: 0).

@@ -66,9 +66,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     cleaner : str, Cleaner or None
         What removes candidates while training: "conformal", "clsp", another name in `candidly.CLEANERS`, an instance,
         or None.
-    quality : {"auto", "fast", "best"}
-        How much to train: "fast" means one network per fold and about 3200 minibatches, "best" four networks and 6400,
-        which takes eight times as long. "auto" is "best" up to 10,000 rows, then "fast".
+    quality : {"fast", "best"}
+        How much to train: "fast" means one network per fold, for about 3200 minibatches or at most 50 epochs, "best"
+        four networks, for 6400 minibatches or at most 120 epochs, which takes about eight times as long.
     net : {"mlp", "linear", "resnet9"} or callable
         The network, or a function that returns a new torch module.
     base : str, estimator or None
@@ -95,7 +95,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rows no better than chance, or true labels seem to be missing. Otherwise a warning says so, and all candidates
         are kept.
     max_epochs : int or None
-        Passes over the training rows; None means as many as `quality` needs, from 5 to 120. A method or cleaner that is
+        Passes over the training rows; None means as many as `quality` needs, at least 5. A method or cleaner that is
         given by name has a warm-up of at most a fifth of them.
     lr : float
         Learning rate of Adam: the maximum of a one-cycle schedule.
@@ -179,7 +179,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         method: str | Method = "proden",
         cleaner: str | Cleaner | None = "conformal",
         *,
-        quality: str = "auto",
+        quality: str = "fast",
         net: str | Factory = "mlp",
         base: Any = None,
         rounds: int = 10,
@@ -326,7 +326,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self, X: NDArray[Any], S: Candidates, plan: Plan, weights: Tensor | None, seed: np.random.SeedSequence
     ) -> Trained:
         """Train networks, or copies of `base`."""
-        quality, progress = crossfit.find_quality(self.quality, len(plan.index)), bool(self.verbose)
+        quality, progress = crossfit.QUALITIES[self.quality], bool(self.verbose)
         if self.base is not None:
             base, rounds, copies = find_base(self.base), int(self.rounds), int(self.members or 1)
             return learners.train(X, S, plan, weights, seed, base, rounds=rounds, members=copies, progress=progress)
@@ -337,7 +337,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             plan,
             weights,
             seed,
-            crossfit.make_recipe(len(plan.index), quality.steps, self.max_epochs, self.batch_size, lr, decay),
+            crossfit.make_recipe(len(plan.index), quality, self.max_epochs, self.batch_size, lr, decay),
             method=self.method,
             cleaner=self.cleaner,
             net=self.net,
@@ -367,7 +367,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Raise ValueError for a constructor argument that cannot be used and that nothing else checks."""
         find_method(self.method)
         find_cleaner(self.cleaner)
-        arguments.choice("quality", self.quality, ("auto", *crossfit.QUALITIES))
+        arguments.choice("quality", self.quality, crossfit.QUALITIES)
         find_device(self.device)
         for name in ("rounds", "folds", "n_iter_no_change", "max_categories"):
             arguments.integer(name, getattr(self, name), least=1)

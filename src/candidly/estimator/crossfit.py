@@ -33,42 +33,36 @@ class Quality(NamedTuple):
     Attributes
     ----------
     steps : int
-        Minibatches that a network is trained on, if `EPOCHS` allows: small tables are read often, large ones a few
+        Minibatches that a network is trained on, if the epochs allow: small tables are read often, large ones a few
         times.
+    epochs : int
+        Largest number of epochs.
     members : int
         Networks per fold.
     """
 
     steps: int
+    epochs: int
     members: int
 
 
-QUALITIES = {"fast": Quality(3200, 1), "best": Quality(6400, 4)}
+QUALITIES = {"fast": Quality(3200, 50, 1), "best": Quality(6400, 120, 4)}
 
-MANY_ROWS = 10_000
-"""Up to this number of rows, the quality "auto" is "best"; with more it is "fast"."""
-
-EPOCHS = (5, 120)
-"""Smallest and largest default number of epochs."""
+LEAST_EPOCHS = 5
+"""Smallest number of epochs, for large tables."""
 
 WARMUP_PART = 5
 """A warm-up lasts at most one epoch in this number."""
 
 
-def find_quality(quality: str, rows: int) -> Quality:
-    """Return what a quality stands for, given the number of rows."""
-    if quality == "auto":
-        quality = "best" if rows <= MANY_ROWS else "fast"
-    return QUALITIES[quality]
-
-
 def make_recipe(
-    rows: int, steps: int, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float
+    rows: int, quality: Quality, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float
 ) -> Recipe:
-    """Return how to train on this number of rows for about this number of steps; None means the default for them."""
+    """Return how to train on this number of rows; None means what the quality needs."""
     usual = 2 ** int(np.log2(rows / 64).round().clip(4, 8))
     batch = usual if batch_size is None else batch_size
-    epochs = int(np.clip(round(steps * batch / rows), *EPOCHS)) if max_epochs is None else max_epochs
+    needed = int(np.clip(round(quality.steps * batch / rows), LEAST_EPOCHS, quality.epochs))
+    epochs = needed if max_epochs is None else max_epochs
     return Recipe("custom", epochs, batch, max_lr=lr, weight_decay=weight_decay)
 
 
