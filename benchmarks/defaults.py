@@ -148,6 +148,7 @@ def measure(place: str, setting: Setting, data: str | None, device: str) -> dict
     recipe = crossfit.make_recipe(rows, crossfit.Quality(setting.steps, 200, 1), None, None, setting.lr, 1e-4)
     cleaner_name, _, method_names = setting.name.rpartition("+")
     mlp.HIDDEN = setting.width
+    crossfit.WARMUP_PART = 5  # as in the first measurements, so that cells can be compared
     tests = [test for _, test in splits]
     used = np.unique(np.concatenate(tests))
     p = torch.zeros(setting.members, len(splits), len(used), len(dataset.classes), dtype=torch.float64)

@@ -96,7 +96,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         are kept.
     max_epochs : int or None
         Passes over the training rows; None means as many as `quality` needs, at least 5. A method or cleaner that is
-        given by name has a warm-up of at most a fifth of them.
+        given by name has a warm-up of at most half of them.
     lr : float
         Learning rate of Adam: the maximum of a one-cycle schedule.
     weight_decay : float

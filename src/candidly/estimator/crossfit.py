@@ -51,7 +51,7 @@ QUALITIES = {"fast": Quality(3200, 50, 1), "best": Quality(6400, 120, 4)}
 LEAST_EPOCHS = 5
 """Smallest number of epochs, for large tables."""
 
-WARMUP_PART = 5
+WARMUP_PART = 2
 """A warm-up lasts at most one epoch in this number."""
 
 
@@ -67,7 +67,7 @@ def make_recipe(
 
 
 def find_parts(method: str | Method, cleaner: str | Cleaner | None, epochs: int) -> tuple[Method, Cleaner | None]:
-    """Return the method and the cleaner; of those given by name, a warm-up takes at most a fifth of the epochs."""
+    """Return the method and the cleaner; of those given by name, a warm-up takes at most half of the epochs."""
     parts: list[Any] = [find_method(method), find_cleaner(cleaner)]
     for k, given in enumerate((method, cleaner)):
         warmup = getattr(parts[k], "warmup", None)
