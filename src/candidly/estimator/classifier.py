@@ -143,7 +143,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         `transduction_`, `confidence_` and `candidate_proba_`.
     history_ : dict of ndarray, shape (epochs, networks)
         One value per epoch of loss, mean_candidates and share_changed and, where they exist, covering_rate, alpha,
-        threshold and estimated_lost. With `base`, loss and share_changed of every round (`Learners`).
+        threshold and estimated_lost. Without early stopping, covering_rate is that of 2,500 to 5,000 held-out rows per
+        network, or of all if there are fewer. With `base`, loss and covering_rate of every round (`Learners`).
     n_iter_ : int
         Number of epochs, or of rounds with `base`.
     risk_curve_ : dict of ndarray, shape (points,)
