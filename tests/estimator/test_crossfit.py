@@ -83,7 +83,9 @@ def test_rows_are_scored_by_the_networks_of_their_fold(model):
 
 def test_networks_predict_only_the_rows_of_their_fold(model, monkeypatch):
     seen, original = [], Model.predict_blocks
-    monkeypatch.setattr(Model, "predict_blocks", lambda model, X, index: seen.append(index) or original(model, X, index))
+    monkeypatch.setattr(
+        Model, "predict_blocks", lambda model, X, index: seen.append(index) or original(model, X, index)
+    )
     crossfit.out_of_fold(model, X, torch.from_numpy(PLAN.row_fold), PLAN.folds, False)
     (index,) = seen
     for run, rows in enumerate(index.tolist()):
@@ -95,7 +97,9 @@ def test_networks_predict_only_the_rows_of_their_fold(model, monkeypatch):
 def test_few_held_out_rows_are_watched_unless_they_stop_the_training(patience, most, monkeypatch):
     seen, original = [], crossfit.fit
     monkeypatch.setattr(crossfit, "WATCHED", 20)
-    monkeypatch.setattr(crossfit, "fit", lambda *given, **other: seen.extend(other["held_out"]) or original(*given, **other))
+    monkeypatch.setattr(
+        crossfit, "fit", lambda *given, **other: seen.extend(other["held_out"]) or original(*given, **other)
+    )
     train(patience=patience)
     assert len(seen) == 6
     for run, rows in enumerate(seen):

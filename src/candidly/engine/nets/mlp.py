@@ -32,7 +32,7 @@ class Linear(nn.Module):
         super().__init__()
         weight = torch.empty(len(generators), inputs, outputs)
         bias = torch.empty(len(generators), 1, outputs)
-        # On the meta device there is nothing to draw, and arithmetic would import torch's compiler, which takes seconds.
+        # On the meta device there is nothing to draw, and arithmetic would import torch's compiler: that takes seconds.
         for r, generator in enumerate(() if weight.is_meta else generators):
             if xavier:
                 weight[r].normal_(generator=generator).mul_((2 / (inputs + outputs)) ** 0.5)
