@@ -7,6 +7,7 @@ import torch
 from candidly.candidates import Candidates
 from candidly.cleaning import Conformal
 from candidly.conformal.calibration import Calibration, Rule
+from candidly.engine.model import Model
 from candidly.estimator import crossfit
 from candidly.estimator.folds import make_plan
 from candidly.methods import Crosel
@@ -81,6 +82,32 @@ def test_rows_are_scored_by_the_networks_of_their_fold(model):
     assert found.dtype == torch.float32
     for row in range(0, 150, 7):
         assert torch.equal(found[row], whole[PLAN.row_fold[row], row].float())
+
+
+def test_networks_predict_only_the_rows_of_their_fold(model, monkeypatch):
+    seen, original = [], Model.predict_blocks
+    monkeypatch.setattr(
+        Model, "predict_blocks", lambda model, X, index: seen.append(index) or original(model, X, index)
+    )
+    crossfit.out_of_fold(model, X, torch.from_numpy(PLAN.row_fold), PLAN.folds, False)
+    (index,) = seen
+    for run, rows in enumerate(index.tolist()):
+        held_out = np.flatnonzero(PLAN.row_fold == run % PLAN.folds).tolist()
+        assert rows == held_out + [0] * (len(rows) - len(held_out))
+
+
+@pytest.mark.parametrize(("patience", "most"), [(None, 20), (3, 60)])
+def test_few_held_out_rows_are_watched_unless_they_stop_the_training(patience, most, monkeypatch):
+    seen, original = [], crossfit.fit
+    monkeypatch.setattr(crossfit, "WATCHED", 20)
+    monkeypatch.setattr(
+        crossfit, "fit", lambda *given, **other: seen.extend(other["held_out"]) or original(*given, **other)
+    )
+    train(patience=patience)
+    assert len(seen) == 6
+    for run, rows in enumerate(seen):
+        assert most / 2 <= len(rows) <= most
+        assert (PLAN.fold[rows] == run % PLAN.folds).all()
 
 
 def test_several_rules_predict_once(model, monkeypatch):

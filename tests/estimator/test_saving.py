@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from candidly import PartialLabelClassifier
 from candidly.cli import main
@@ -143,3 +144,18 @@ def test_fitting_again_forgets_the_schema():
     classifier.fit(features(), ["cat", "dog", "emu"] * 8)
     assert classifier.schema_ is None
     assert len(classifier.fit_record_.candidates) == 24
+
+
+def test_components_of_sparse_rows_are_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    X = sparse.random(40, 200, density=0.1, random_state=0, format="csr")
+    classifier = PartialLabelClassifier(n_components=8, folds=2, max_epochs=1, random_state=0)
+    classifier.fit(X, rng.choice(["cat", "dog"], 40))
+    assert classifier.model_.shape == (8,)
+    assert classifier.n_features_in_ == 200
+    classifier.save(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model")
+    assert again.features_ == classifier.features_
+    assert again.get_params()["n_components"] == 8
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert again.is_trained_on(X, classifier.fit_record_.candidates)

@@ -394,6 +394,7 @@ _TARGETS: dict[str, Target] = {
                 bad("for lists of names", "|"),
             ),
             "max_categories": limits(20, 1),
+            "n_components": integers(20, 1, none=True),
             "device": DEVICES,
             "random_state": (
                 *_NOT_NUMBERS,
@@ -1429,6 +1430,7 @@ _TARGETS: dict[str, Target] = {
         tables.Features.fit,
         {
             "max_categories": integers(20, 1),
+            "n_components": integers(20, 1, none=True),
             "rows": (
                 bad("a text", "all"),
                 bad("out of range", np.array([500])),

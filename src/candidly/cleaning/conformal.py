@@ -153,6 +153,7 @@ class Conformal(Cleaner):
         self.counts = self.valid.sum(-1)  # (R,): calibration rows of each run
         self.shares = conformal.p_values_by_rank(m, self.counts, problem.dtype, self.finite)  # (R, M + 1)
         self.limits = new(R, m + 2) + torch.inf  # (R, M + 2): smallest p that is kept, by how many ranks are removed
+        self.limits[:, 0] = -torch.inf
         self.level_r = new(R) + _KEEP_ALL  # (R,): α_r
         self.base = new(1) + _KEEP_ALL  # (1,): with `per_batch`, α_r = base + slope · probability outside the sets
         self.slope = new(1)  # (1,)
@@ -208,6 +209,13 @@ class Conformal(Cleaner):
         """Prune by the last epoch's scores (permanent rule), then compute the calibration rows' new scores."""
         if epoch >= self.warmup:
             self._set_level(predict, epoch)
+        if epoch >= self.warmup or self.rule == "permanent":  # which prunes by the scores of the epoch before
+            self._set_limits(predict, epoch)
+        self.mass.zero_()
+        self.seen.zero_()
+
+    def _set_limits(self, predict: Predict, epoch: int) -> None:
+        """Compute the calibration rows' scores and, with the revocable rule, what it loses."""
         p = predict(self.rows)
         sets = _take(self.pruned if self.rule == "permanent" else self.problem.sets, self.rows)
         scores, _ = conformal.sort_scores(_SCORES[self.score](p, sets), self.valid)
@@ -219,8 +227,6 @@ class Conformal(Cleaner):
             self.slope.fill_(1.0)
         if self.rule == "revocable" and epoch >= self.warmup:
             self._estimate_revocable(predict(self.audit) if self.apart else p)
-        self.mass.zero_()
-        self.seen.zero_()
 
     def _set_level(self, predict: Predict, epoch: int) -> None:
         """Set α_r of this epoch; with the permanent rule, prune."""

@@ -166,21 +166,23 @@ def block_size(problem: Problem) -> int:
 
 @torch.no_grad()
 def predict_block(problem: Problem, method: Method, rows: Tensor, size: int) -> Tensor:
-    """Return each run's class probabilities (R, b, C) for at most `size` rows (b, ...).
+    """Return each run's class probabilities (R, b, C) for at most `size` rows: (b, ...), or (R, b, ...) if runs differ.
 
     The networks always see `size` rows; copies of the last row fill the block. Rounding depends on the shape of a
     matrix product, so with a varying shape the same row would have different last bits.
     """
-    filled = torch.cat([rows, rows[-1:].expand(size - len(rows), *rows.shape[1:])]).to(problem.X.device)
+    differ = rows.ndim > problem.X.ndim
+    number = rows.shape[int(differ)]
+    filled = rows.index_select(int(differ), torch.arange(size).clamp_max(number - 1)).to(problem.X.device)
     with evaluating(method):
-        p = method.predict(scaled(filled.expand(problem.runs, *filled.shape), problem))
+        p = method.predict(scaled(filled if differ else filled.expand(problem.runs, *filled.shape), problem))
     shape = (problem.runs, size, problem.num_classes)
     if not isinstance(p, Tensor) or tuple(p.shape) != shape:
         found = f"a tensor of shape {tuple(p.shape)}" if isinstance(p, Tensor) else shown(p)
         raise ValueError(
             f"predict of the method {type(method).__name__} returned {found}; return probabilities {shape}"
         )
-    return p[:, : len(rows)]
+    return p[:, :number]
 
 
 @contextmanager

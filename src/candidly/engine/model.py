@@ -98,8 +98,11 @@ class Model:
         empty = torch.empty(self.problem.runs, 0, self.problem.num_classes, dtype=self.problem.dtype)
         return torch.cat(blocks, 1) if blocks else empty
 
-    def predict_blocks(self, X: Any) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of rows and what `predict` returns for them, so that memory does not grow with the rows."""
+    def predict_blocks(self, X: Any, index: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """Yield blocks of rows and what `predict` returns for them, so that memory does not grow with the rows.
+
+        With `index` (R, M), the rows of X that each run predicts, blocks are slices of M.
+        """
         like = self.problem.X
         rows = as_tensor(X)
         if rows.shape[1:] != like.shape[1:]:
@@ -109,13 +112,16 @@ class Model:
             rows = round_to(rows, self.problem.dtype)
         check_finite(rows)
         size = _ROWS if like.device.type == "cpu" else min(64 * _ROWS, block_size(self.problem))
-        for start in range(0, len(rows), size):
-            block = slice(start, min(start + size, len(rows)))
-            p = predict_block(self.problem, self.method, rows[block], size).cpu()
+        number = len(rows) if index is None else index.shape[1]
+        for start in range(0, number, size):
+            block = slice(start, min(start + size, number))
+            asked = rows[block] if index is None else rows[index[:, block]]
+            p = predict_block(self.problem, self.method, asked, size).cpu()
             if not p.isfinite().all():
                 run, row, _ = (~p.isfinite()).nonzero()[0].tolist()
+                row = start + row if index is None else int(index[run, start + row])
                 raise ValueError(
-                    f"training diverged: the probabilities of row {start + row} in run {run} (seed "
+                    f"training diverged: the probabilities of row {row} in run {run} (seed "
                     f"{self.problem.seeds[run]}) are not finite; {smaller_rate(self.recipe)}"
                 )
             yield block, p

@@ -51,6 +51,9 @@ QUALITIES = {"fast": Quality(3200, 50, 1), "best": Quality(6400, 120, 4)}
 LEAST_EPOCHS = 5
 """Smallest number of epochs, for large tables."""
 
+WATCHED = 5000
+"""Most held-out rows of a network whose covering rate is recorded in every epoch, if it does not stop the training."""
+
 WARMUP_PART = 2
 """A warm-up lasts at most one epoch in this number."""
 
@@ -119,6 +122,8 @@ def train(
     runs = members * plan.folds
     require_runs(runs, len(plan.index), len(S.classes))
     held_out = [plan.held_out(k) for k in range(plan.folds)] * members
+    if patience is None:
+        held_out = [rows[:: -(-len(rows) // WATCHED) or 1] for rows in held_out]
     watch = bool(len(held_out[0]))
     # Standardised numbers become (x + 4) / 8, mostly between 0 and 1, which reduces overfitting: see
     # docs/evidence/defaults.md.
@@ -147,11 +152,19 @@ def train(
     return model.without_rows()
 
 
-def probabilities(model: Trained, X: NDArray[Any], folds: int, progress: bool) -> Iterator[tuple[slice, Tensor]]:
-    """Yield blocks of rows with their probabilities by the networks of each fold, (folds, b, C) in float64."""
-    with tqdm(total=len(X), desc="predicting", unit="row", disable=not progress, delay=2, leave=False) as bar:
-        for rows, p in model.predict_blocks(X):
-            yield rows, p.double().unflatten(0, (-1, folds)).mean(0)
+def probabilities(
+    model: Trained, X: NDArray[Any], folds: int, progress: bool, index: Tensor | None = None
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield blocks of rows with their probabilities by the networks of each fold, (folds, b, C) in float64.
+
+    With `index` (folds, M), the rows of X that the networks of each fold predict, blocks are slices of M.
+    """
+    members = model.runs // folds
+    blocks = model.predict_blocks(X) if index is None else model.predict_blocks(X, index.repeat(members, 1))
+    total = len(X) if index is None else index.shape[1]
+    with tqdm(total=total, desc="predicting", unit="row", disable=not progress, delay=2, leave=False) as bar:
+        for rows, p in blocks:
+            yield rows, p.double().unflatten(0, (members, folds)).mean(0)
             bar.update(rows.stop - rows.start)
 
 
@@ -161,9 +174,13 @@ def out_of_fold(model: Trained, X: NDArray[Any], fold: Tensor, folds: int, progr
     `fold` (n,) is the fold of each row, -1 if it was not held out; such a row is scored by the networks of fold 0.
     """
     fold = fold.clamp_min(0)
+    counts = fold.bincount(minlength=folds)
+    # Each fold's networks see only the rows that they are asked for: (folds, M), padded.
+    index = torch.nn.utils.rnn.pad_sequence(fold.argsort(stable=True).split(counts.tolist()), batch_first=True)
+    inside = torch.arange(index.shape[1]) < counts[:, None]
     p = torch.empty(len(X), len(model.classes), dtype=torch.float32)
-    for rows, some in probabilities(model, X, folds, progress):
-        p[rows] = some[fold[rows], torch.arange(some.shape[1])].float()
+    for rows, some in probabilities(model, X, folds, progress, index):
+        p[index[:, rows][inside[:, rows]]] = some[inside[:, rows]].float()
     return p
 
 

@@ -100,13 +100,17 @@ class Learners:
         """Return the learners themselves: they always predict on the CPU."""
         return self
 
-    def predict_blocks(self, X: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of rows with each learner's class probabilities, (R, b, C) in float64."""
-        for start in range(0, len(X), _ROWS):
-            block = slice(start, min(start + _ROWS, len(X)))
-            rows = as_matrix(X[block])
-            pairs = zip(self.estimators, self.rows, strict=True)
-            p = [probabilities(estimator, rows, len(self.classes), count) for estimator, count in pairs]
+    def predict_blocks(self, X: NDArray[Any], index: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """Yield blocks of rows with each learner's class probabilities, (R, b, C) in float64.
+
+        With `index` (R, M), the rows of X that each learner predicts, blocks are slices of M.
+        """
+        number = len(X) if index is None else index.shape[1]
+        for start in range(0, number, _ROWS):
+            block = slice(start, min(start + _ROWS, number))
+            asked: list[Any] = [block] * self.runs if index is None else list(index[:, block].numpy())
+            learners = zip(self.estimators, self.rows, asked, strict=True)
+            p = [probabilities(one, as_matrix(X[rows]), len(self.classes), count) for one, count, rows in learners]
             yield block, torch.from_numpy(np.stack(p))
 
 

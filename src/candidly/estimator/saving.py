@@ -37,6 +37,7 @@ from candidly.tables.features import Features
 from candidly.tables.schema import Schema
 
 _CLEANING = "cleaning."
+_COMPONENTS = "features.components"
 _SIMPLE = (str, int, float, bool, type(None))
 
 
@@ -121,6 +122,8 @@ class SavedClassifier:
         else:
             tensors, facts = self.model.parts()
         tensors |= self.calibration.tensors()
+        if self.features.reduction is not None:
+            tensors[_COMPONENTS] = torch.from_numpy(self.features.reduction.components)
         cleaning, rows = None, None
         if self.cleaning is not None:
             limits, cleaning = self.cleaning.parts()
@@ -171,12 +174,14 @@ class SavedClassifier:
             raise ValueError(f"{folder} holds no classifier; if it holds a Model, use candidly.Model.load")
         size = sum(value.nbytes for value in tensors.values())
         scores, limits, rows = (_take(tensors, prefix) for prefix in ("calibration.", _CLEANING, "rows."))
+        components = _take(tensors, _COMPONENTS).get(_COMPONENTS)
         if "learners" in facts:
             data = states.read_more(folder, learner_files.FILE)
             model: Trained = learner_files.of_parts(tensors, facts["learners"], data)
         else:
             model = Model.of_parts(tensors, facts, net=net, method=method)
-        features, calibration = Features.from_json(own.get("features")), Calibration.of_tensors(scores)
+        features = Features.from_json(own.get("features"), None if components is None else components.cpu().numpy())
+        calibration = Calibration.of_tensors(scores)
         if features.width != math.prod(model.shape):
             raise ValueError(f"{folder}: the features do not fit the network; restore a copy or save the model again")
         if model.runs % len(calibration.counts):

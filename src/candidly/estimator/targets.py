@@ -156,19 +156,20 @@ def number(y: Any, classes: Iterable[Hashable], rows: int) -> tuple[NDArray[np.i
     names = y.to_pylist() if hasattr(y, "to_pylist") else list(y)
     if len(names) != rows:
         raise ValueError(f"there are {rows} rows but {len(names)} true labels; pass one per row, None where unknown")
-    names = [plain(name) for name in names]
-    several = (list, tuple, set, frozenset)
-    single = (isinstance(name, Hashable) and not isinstance(name, several) for name in names)
-    wrong = next((i for i, is_single in enumerate(single) if not is_single), None)
-    if wrong is not None:
-        raise ValueError(f"the true label of row {wrong} is {names[wrong]!r}; pass one class name per row")
+    names = [name if type(name) is str else plain(name) for name in names]
     column = {name: j for j, name in enumerate(classes)}
+    missing: dict[Hashable, bool] = {}  # of each name, so that nothing is checked again in every row
+    for row, name in enumerate(names):
+        if not isinstance(name, Hashable) or isinstance(name, list | tuple | set | frozenset):
+            raise ValueError(f"the true label of row {row} is {name!r}; pass one class name per row")
+        if name not in missing:
+            missing[name] = is_missing(name)
     found = np.array([column.get(name, -1) for name in names], np.intp)
-    known = np.array([not is_missing(name) for name in names], bool)
+    known = np.array([not missing[name] for name in names], bool)
     if known.any() and (found[known] < 0).all():
         first, some = names[int(known.argmax())], next(iter(column))
         raise ValueError(f"no true label is one of the classes; the first label is {first!r}, the first class {some!r}")
-    _compare(dict.fromkeys(name for name in names if not is_missing(name)), tuple(column))
+    _compare([name for name, is_gone in missing.items() if not is_gone], tuple(column))
     return found, known
 
 

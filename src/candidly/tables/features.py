@@ -3,7 +3,7 @@
 import math
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from candidly.tables.columns import (
     to_number,
     warn_of_strange,
 )
+from candidly.tables.reduction import Reduction, can_reduce, check_finite
 
 _ESTIMATOR = "PartialLabelClassifier"  # scikit-learn's messages name it
 _IN_ORDER = "columns are taken in their order"
@@ -39,12 +40,13 @@ class Features:
 
     Numbers are standardised; dates and durations are seconds. A missing number becomes the mean, and if `fit` saw any,
     an extra column marks them. The most frequent categories of a text column each have a column that is 1 where the
-    category occurs, the others share one, and missing values are a category.
+    category occurs, the others share one, and missing values are a category. A wide sparse matrix, such as word counts,
+    is first reduced to the components of a truncated SVD, which are then columns of numbers.
 
     Attributes
     ----------
     columns : tuple of Number or Category
-        Statistics of each column.
+        Statistics of each column, or of each component.
     names_ : tuple of str or None
         Column names; None if X was not a table.
     rows : int
@@ -53,6 +55,8 @@ class Features:
         Shape of one image, if X held images: they are not encoded, and there are no columns.
     labels : tuple of str or None
         Column names of a data frame that are not text, as text; None also if they are 0, 1, 2, …
+    reduction : Reduction or None
+        The components of X, if it was reduced.
 
     Examples
     --------
@@ -73,9 +77,17 @@ class Features:
     rows: int
     image: tuple[int, ...] | None = None
     labels: tuple[str, ...] | None = None
+    reduction: Reduction | None = None
 
     @classmethod
-    def fit(cls, X: Any, *, rows: NDArray[np.intp] | None = None, max_categories: int = 50) -> "Features":
+    def fit(
+        cls,
+        X: Any,
+        *,
+        rows: NDArray[np.intp] | None = None,
+        max_categories: int = 50,
+        n_components: int | None = 100,
+    ) -> "Features":
         """Return how to encode the columns of X.
 
         Parameters
@@ -88,12 +100,22 @@ class Features:
             Indices of the rows to use, possibly repeated; by default all rows. Images are not looked at.
         max_categories : int
             Number of categories of a column that get separate columns: the most frequent. The rest share one.
+        n_components : int or None
+            Number of components to which a sparse matrix is reduced if it has more than ten times as many columns and
+            no missing values. None reduces nothing.
         """
         max_categories = integer("max_categories", max_categories, least=1)
+        number = None if n_components is None else integer("n_components", n_components, least=1)
         table = read(X)
         rows = None if rows is None else _check_rows(rows, table.shape[0])
         if isinstance(table, np.ndarray):  # images; anything else is a Table now
             return cls((), None, len(table), table.shape[1:])
+        reduction = None
+        if number is not None and can_reduce(table, number):
+            check_finite(table)
+            reduction = Reduction.fit(table.columns if rows is None else table.columns.tocsr()[rows], number)
+            reduced = reduction.transform(table)
+            table = Table(reduced, reduced.shape)
         table.check_size(table.shape[1])
         columns: list[Number | Category] = []
         extremes: list[str] = []
@@ -108,8 +130,8 @@ class Features:
             elif isinstance(whole, Texts):
                 warn_of_strange(whole, table.label(j))
                 columns.append(column_encoders.fit_texts(block, table.label(j), max_categories))
-        number = table.shape[0] if rows is None else len(rows)
-        features = cls(tuple(columns), table.names, number, labels=table.labels)
+        used = table.shape[0] if rows is None else len(rows)
+        features = cls(tuple(columns), table.names, used, labels=table.labels, reduction=reduction)
         if extremes:
             _report_extremes(extremes, len(columns))
         if features.width > MOST_COLUMNS:
@@ -119,6 +141,8 @@ class Features:
     @property
     def n_features_in_(self) -> int:
         """Number of columns of X, or of numbers in an image."""
+        if self.reduction is not None:
+            return len(self.reduction.components)
         return math.prod(self.image) if self.image else len(self.columns)
 
     @property
@@ -129,7 +153,8 @@ class Features:
     @property
     def encoded_names(self) -> list[str]:
         """Names of the encoded columns; images have none."""
-        names = self.names_ or [f"x{j}" for j in range(len(self.columns))]
+        letters = "x" if self.reduction is None else "svd"
+        names = self.names_ or [f"{letters}{j}" for j in range(len(self.columns))]
         return [name + suffix for name, column in zip(names, self.columns, strict=True) for suffix in column.suffixes]
 
     def transform(self, X: Any, *, quiet: bool = False) -> NDArray[Any]:
@@ -158,6 +183,9 @@ class Features:
         if isinstance(table, np.ndarray) or self.image is not None:  # images, or they were fitted
             return self._check_images(table).copy()
         table = self._take_columns(table)
+        if self.reduction is not None:
+            reduced = self.reduction.transform(table)
+            table = Table(reduced, reduced.shape)
         table.check_size(self.width)
         encoder = _Encoder(table, self.columns)
         categories = {j for j, column in enumerate(self.columns) if isinstance(column, Category)}
@@ -171,6 +199,10 @@ class Features:
         """Return a description of how the columns are encoded, in lines."""
         if self.image is not None:
             return [f"images of shape {self.image}, not changed"]
+        if self.reduction is not None:
+            number = len(self.columns)
+            components = f"{number} {_plural('component', number)}"
+            return [f"{self.n_features_in_} sparse columns reduced to {components} (truncated SVD), standardised"]
         names = self.names_ or [f"column {j}" for j in range(len(self.columns))]
         named = [(visible(name), column) for name, column in zip(names, self.columns, strict=True)]
         numbers = [(name, column) for name, column in named if isinstance(column, Number)]
@@ -189,7 +221,7 @@ class Features:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON types; `from_json` restores floating-point numbers to the bit."""
+        """Return everything but `reduction` in JSON types; `from_json` restores floating-point numbers to the bit."""
         facts = {
             "rows": self.rows,
             "names": None if self.names_ is None else list(self.names_),
@@ -199,10 +231,11 @@ class Features:
         return facts if self.labels is None else facts | {"labels": list(self.labels)}
 
     @classmethod
-    def from_json(cls, facts: Any) -> "Features":
-        """Read what `to_json` returned. Raise ValueError if it is damaged."""
+    def from_json(cls, facts: Any, components: NDArray[np.float32] | None = None) -> "Features":
+        """Read what `to_json` returned, with the components of `reduction`. Raise ValueError if it is damaged."""
         try:
-            return cls._from_json(facts)
+            features = cls._from_json(facts)
+            return features if components is None else features._with_components(components)
         except ValueError as error:
             raise ValueError(f"the stored features are damaged: {error}; fit and save them again") from None
 
@@ -232,6 +265,16 @@ class Features:
         require(0 < features.width <= MOST_COLUMNS, "the number of encoded columns", features.width)
         return features
 
+    def _with_components(self, components: NDArray[np.float32]) -> "Features":
+        """Return the features with a reduction; raise ValueError if it does not have their columns."""
+        plain = self.image is None and self.names_ is None and self.labels is None
+        require(plain, "the list of names, labels or images beside components", self.names_)
+        shaped = components.dtype == np.float32 and components.ndim == 2 and components.shape[1] == self.width
+        require(shaped, "the shape of the components", components.shape)
+        require(0 < len(components) <= MOST_COLUMNS, "the number of reduced columns", len(components))
+        require(bool(np.isfinite(components).all()), "the components, which are not finite", len(components))
+        return replace(self, reduction=Reduction(components))
+
     def _check_images(self, images: Table | NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the images. Raise ValueError if X or `fit` had none, or if they have another shape."""
         if isinstance(images, np.ndarray) and images.shape[1:] == self.image:
@@ -247,11 +290,12 @@ class Features:
         if self.labels is not None and table.labels is not None:
             return _arrange(table, table.labels, self.labels)
         # The next three messages are scikit-learn's: its estimator checks look for them.
-        if table.shape[1] != len(self.columns):
+        width = self.n_features_in_
+        if table.shape[1] != width:
             raise ValueError(
-                f"X has {table.shape[1]} features, but {_ESTIMATOR} is expecting {len(self.columns)} features as input"
+                f"X has {table.shape[1]} features, but {_ESTIMATOR} is expecting {width} features as input"
             )
-        numbered = tuple(map(str, range(len(self.columns))))
+        numbered = tuple(map(str, range(width)))
         if self.names_ is None and self.labels is None and table.labels is not None:
             if set(table.labels) == set(numbered):
                 return _arrange(table, table.labels, numbered)

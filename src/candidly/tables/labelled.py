@@ -234,7 +234,10 @@ def column_texts(column: Any, place: str) -> list[str | None]:
         values = column.to_pylist()
     except (OverflowError, ValueError):
         raise ValueError(f"{place} has dates or durations that are too far away; convert them to text") from None
-    return [None if is_missing(value) else as_text(value).strip() for value in values]
+    return [
+        value.strip() if type(value) is str else None if is_missing(value) else as_text(value).strip()
+        for value in values
+    ]
 
 
 def name_of(source: files.FilePath) -> str:

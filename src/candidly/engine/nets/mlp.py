@@ -30,16 +30,18 @@ class Linear(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator], xavier: bool = False):
         super().__init__()
-        if xavier:
-            spread = (2 / (inputs + outputs)) ** 0.5
-            weights = [torch.randn(inputs, outputs, generator=g) * spread for g in generators]
-            biases = [torch.full((1, outputs), 0.01) for _ in generators]
-        else:
-            bound = inputs**-0.5
-            weights = [(torch.rand(inputs, outputs, generator=g) * 2 - 1) * bound for g in generators]
-            biases = [(torch.rand(1, outputs, generator=g) * 2 - 1) * bound for g in generators]
-        self.weight = nn.Parameter(torch.stack(weights))
-        self.bias = nn.Parameter(torch.stack(biases))
+        weight = torch.empty(len(generators), inputs, outputs)
+        bias = torch.empty(len(generators), 1, outputs)
+        # On the meta device there is nothing to draw, and arithmetic would import torch's compiler: that takes seconds.
+        for r, generator in enumerate(() if weight.is_meta else generators):
+            if xavier:
+                weight[r].normal_(generator=generator).mul_((2 / (inputs + outputs)) ** 0.5)
+                bias[r] = 0.01
+            else:
+                weight[r].uniform_(generator=generator).mul_(2).sub_(1).mul_(inputs**-0.5)
+                bias[r].uniform_(generator=generator).mul_(2).sub_(1).mul_(inputs**-0.5)
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (R, B, inputs) to (R, B, outputs)."""
