@@ -162,7 +162,7 @@ def probabilities(
     members = model.runs // folds
     blocks = model.predict_blocks(X) if index is None else model.predict_blocks(X, index.repeat(members, 1))
     total = len(X) if index is None else index.shape[1]
-    with tqdm(total=total, desc="predicting", unit="row", disable=not progress, delay=2, leave=False) as bar:
+    with tqdm(total=total, desc="predicting", unit="row", disable=not progress, delay=1, leave=False) as bar:
         for rows, p in blocks:
             yield rows, p.double().unflatten(0, (members, folds)).mean(0)
             bar.update(rows.stop - rows.start)
