@@ -24,9 +24,9 @@ def choose_people(section, rng):
 
 
 def take_photos(number, looks, rng):
-    """Return a table of faces, their captions, and their true names."""
-    faces, rest, captions, names = [], {"age": [], "section": []}, [], []
-    for section in rng.choice(list(SECTIONS), size=number).tolist():
+    """Return a table of faces, their captions, their true names, and the number of each face's photo."""
+    faces, rest, captions, names, photos = [], {"age": [], "section": []}, [], [], []
+    for photo, section in enumerate(rng.choice(list(SECTIONS), size=number).tolist()):
         people = choose_people(section, rng)
         for name in people:
             faces.append(looks[name] + rng.normal(0, 1.1, 20))
@@ -34,8 +34,9 @@ def take_photos(number, looks, rng):
             rest["section"].append(section if rng.random() < 0.9 else None)
             captions.append(";".join(people))
             names.append(name)
+            photos.append(photo)
     columns = {f"face_{j}": column for j, column in enumerate(np.array(faces).T)}
-    return pa.table(columns | rest), captions, np.array(names)
+    return pa.table(columns | rest), captions, np.array(names), photos
 
 
 def tell(what, right, twins):
@@ -47,10 +48,11 @@ def main():
     """Name the faces, save the model, and write the page."""
     rng = np.random.default_rng(0)
     looks = {name: rng.normal(0, 1, 20) for name in PEOPLE}
-    X, captions, names = take_photos(160, looks, rng)
-    new_X, _, new_names = take_photos(60, looks, rng)  # photos without a caption
+    X, captions, names, photos = take_photos(160, looks, rng)
+    new_X, _, new_names, _ = take_photos(60, looks, rng)  # photos without a caption
 
-    learner = PartialLabelClassifier(separator=";", max_epochs=15, random_state=1).fit(X, captions)
+    learner = PartialLabelClassifier(separator=";", max_epochs=15, random_state=1)
+    learner.fit(X, captions, groups=photos)  # the faces of a photo share their candidates: hold them out together
     print("\n".join(learner.features_.describe()))
 
     # Wherever one of the twins is a candidate, the other is too. No row says which is which, so no method and no number

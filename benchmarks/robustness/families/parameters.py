@@ -1443,7 +1443,9 @@ _TARGETS: dict[str, Target] = {
         },
     ),
     "Features.from_json": Target(
-        lambda **given: tables.Features.from_json(**given),
+        lambda **given: tables.Features.from_json(
+            **({"facts": tables.Features.fit(made.features()).to_json()} | given)
+        ),
         tables.Features.from_json,
         {
             "facts": (
@@ -1452,9 +1454,18 @@ _TARGETS: dict[str, Target] = {
                 bad("empty", {}),
                 bad("a list", []),
                 bad("an object", Anything()),
-            )
+            ),
+            "components": (
+                bad("a text", "abc"),
+                bad("of another width", np.ones((99, 2), np.float32)),
+                bad("a vector", np.ones(3, np.float32)),
+                bad("an object", Anything()),
+            ),
         },
-        {"facts": ("facts", "features", "Features", "columns")},
+        {
+            "facts": ("facts", "features", "Features", "columns"),
+            "components": ("components", "features", "Features", "columns"),
+        },
     ),
     "Schema.from_json": Target(
         lambda **given: tables.Schema.from_json(**given),

@@ -4,13 +4,14 @@ import math
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from candidly.candidates.values import unmasked
-from candidly.checks.arguments import integer, shown
+from candidly.checks.arguments import instance, integer, shown
 from candidly.messages import listed, visible, warn
 from candidly.store.validation import count, distinct, list_of, optional, record, require, text
 from candidly.tables import column_encoders
@@ -233,6 +234,7 @@ class Features:
     @classmethod
     def from_json(cls, facts: Any, components: NDArray[np.float32] | None = None) -> "Features":
         """Read what `to_json` returned, with the components of `reduction`. Raise ValueError if it is damaged."""
+        instance("components", components, (np.ndarray, NoneType), "an array, or None")
         try:
             features = cls._from_json(facts)
             return features if components is None else features._with_components(components)
