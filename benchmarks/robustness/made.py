@@ -17,11 +17,17 @@ import torch
 
 import candidly
 from candidly import PartialLabelClassifier
+from candidly.tables import Features
 
 CLASSES = ("cat", "dog", "emu")
 ROWS = 120
 SMALL: Mapping[str, Any] = {"members": 1, "folds": 2, "max_epochs": 4, "random_state": 0, "device": "cpu"}
 TINY = ("--members", "1", "--epochs", "4", "--folds", "2", "--device", "cpu")
+
+
+def encoding() -> dict[str, Any]:
+    """Return how the columns of X are encoded, as a model stores it."""
+    return Features.fit(features()).to_json()
 
 
 @functools.cache

@@ -530,7 +530,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         kept, reason = scored.sets, None
         if self.budget_ is not None:
             sets = kept[rows]
-            cleaned = self.budget_.apply(scored.log_p(rows), sets, torch.from_numpy(self.limits_.copy()))
+            cleaned = self.budget_.apply(scored.log_p(rows), sets, torch.tensor(self.limits_, device="cpu"))
             reason = None if forced or torch.equal(cleaned, sets) else self.budget_.declined
             if reason is None:
                 kept[rows] = cleaned
@@ -808,7 +808,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         record = None if arguments.flag("lean", lean) else self.fit_record_
         cleaning = None
         if self.budget_ is not None and self.alpha_ is not None:
-            cleaning = Cleaning(self.budget_, self.alpha_, torch.from_numpy(self.limits_.copy()))
+            cleaning = Cleaning(self.budget_, self.alpha_, torch.tensor(self.limits_, device="cpu"))
         SavedClassifier(
             self.get_params(deep=False),
             self.model_,
