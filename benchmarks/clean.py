@@ -1,7 +1,7 @@
 """Time and memory of `candidly clean` on two large tables, beside those of another version.
 
-    git worktree add /tmp/before fbc0085
-    python -m benchmarks.clean --baseline /tmp/before/src --runs 3
+    git worktree add ../before fbc0085
+    python -m benchmarks.clean --baseline ../before/src --runs 3
 
 Both tables have 100,000 rows × 20 features, 10 classes and 3 candidates per row. Clouds overlap little in one, and so
 much in the other that the most probable candidate is right in 80 % of the rows. Every run is the command with its
