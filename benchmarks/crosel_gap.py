@@ -66,7 +66,7 @@ class Variant(Crosel):
     def _soft_of_each(self, batch: Batch) -> Tensor:
         z, kept = self._logits_and_candidates(batch)
         last = self._followed(batch.take(self.stored).movedim(2, 1), 1)
-        self._store(batch, z.detach().log_softmax(-1))
+        self._store(batch, z)
         target = last.exp() * kept if self.plain else masked_softmax(last, kept)
         return soft_ce(target, z.softmax(-1) if self.everywhere else z)
 

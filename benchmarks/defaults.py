@@ -145,7 +145,7 @@ def measure(place: str, setting: Setting, data: str | None, device: str) -> dict
     assert dataset.y is not None
     problem = prepare(dataset, splits, setting.members)
     rows = len(splits[0][0])
-    recipe = crossfit.make_recipe(rows, crossfit.Quality(setting.steps, 200, 1), None, None, setting.lr, 1e-4)
+    recipe = crossfit.make_recipe(rows, crossfit.Quality(setting.steps, 400, 1), None, None, setting.lr, 1e-4)
     cleaner_name, _, method_names = setting.name.rpartition("+")
     mlp.HIDDEN = setting.width
     crossfit.WARMUP_PART = 5  # as in the first measurements, so that cells can be compared

@@ -129,7 +129,16 @@ def test_several_rules_predict_once(model, monkeypatch):
 
 @pytest.mark.parametrize(
     ("rows", "epochs", "batch"),
-    [(20, 50, 16), (1000, 50, 16), (1400, 37, 16), (1999, 50, 32), (10**4, 41, 128), (10**5, 8, 256), (10**6, 5, 256)],
+    [
+        (20, 50, 16),
+        (1000, 50, 16),
+        (1400, 37, 16),
+        (1999, 50, 32),
+        (2000, 25, 32),
+        (10**4, 25, 128),
+        (10**5, 8, 256),
+        (10**6, 5, 256),
+    ],
 )
 def test_the_recipe_suits_the_rows(rows, epochs, batch):
     found = crossfit.make_recipe(rows, FAST, None, None, 0.02, 0.5)

@@ -68,7 +68,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         or None.
     quality : {"fast", "best"}
         How much to train: "fast" means one network per fold, for about 3200 minibatches or at most 50 epochs, "best"
-        four networks, for 6400 minibatches or at most 120 epochs, which takes about eight times as long.
+        four networks, for 6400 minibatches or at most 120 epochs, which takes about eight times as long. From 2000 rows
+        on, there are at most half as many epochs.
     net : {"mlp", "linear", "resnet9"} or callable
         The network, or a function that returns a new torch module.
     base : str, estimator or None

@@ -36,7 +36,7 @@ class Quality(NamedTuple):
         Minibatches that a network is trained on, if the epochs allow: small tables are read often, large ones a few
         times.
     epochs : int
-        Largest number of epochs.
+        Largest number of epochs, for fewer than `FEW_ROWS` rows; half as many for more.
     members : int
         Networks per fold.
     """
@@ -47,6 +47,9 @@ class Quality(NamedTuple):
 
 
 QUALITIES = {"fast": Quality(3200, 50, 1), "best": Quality(6400, 120, 4)}
+
+FEW_ROWS = 2000
+"""With more rows, longer trainings lose more true labels when candidates are removed."""
 
 LEAST_EPOCHS = 5
 """Smallest number of epochs, for large tables."""
@@ -64,7 +67,8 @@ def make_recipe(
     """Return how to train on this number of rows; None means what the quality needs."""
     usual = 2 ** int(np.log2(rows / 64).round().clip(4, 8))
     batch = usual if batch_size is None else batch_size
-    needed = int(np.clip(round(quality.steps * batch / rows), LEAST_EPOCHS, quality.epochs))
+    most = quality.epochs if rows < FEW_ROWS else quality.epochs // 2
+    needed = int(np.clip(round(quality.steps * batch / rows), LEAST_EPOCHS, most))
     epochs = needed if max_epochs is None else max_epochs
     return Recipe("custom", epochs, batch, max_lr=lr, weight_decay=weight_decay)
 

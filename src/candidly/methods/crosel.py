@@ -107,7 +107,7 @@ class Crosel(Method):
         """Equations (2) and (3)."""
         if phase == "warm-up":
             z, kept = self._logits_and_candidates(batch)
-            self._store(batch, z.detach().log_softmax(-1))
+            self._store(batch, z)
             return candidate_nll(z, kept).sum(1)
         soft = self._soft_images(batch) if self.images else self._soft_vectors(batch)
         return self._selected(batch) + self.lambda_cr * (1 - self.fraction) * soft  # (3)
@@ -121,13 +121,13 @@ class Crosel(Method):
         """L_soft for vectors, summed over both networks."""
         z, kept = self._logits_and_candidates(batch)
         last = batch.take(self.stored).movedim(2, 1)  # (R, 2, B, C)
-        self._store(batch, z.detach().log_softmax(-1))
+        self._store(batch, z)
         return soft_ce(masked_softmax(other_network(last, 1), kept), z).sum(1)
 
-    def _store(self, batch: Batch, log_p: Tensor) -> None:
-        """Fill the banks' rows of this batch with log-probabilities (R, 2, B, C)."""
+    def _store(self, batch: Batch, z: Tensor) -> None:
+        """Fill the banks' rows of this batch, given logits or log-probabilities (R, 2, B, C)."""
         if self.bank == "training":
-            batch.put(self.stored, log_p.movedim(1, 2))
+            batch.put(self.stored, z.detach().log_softmax(-1).movedim(1, 2))
 
     def _soft_images(self, batch: Batch) -> Tensor:
         """L_soft for images, summed over both networks."""
