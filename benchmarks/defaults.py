@@ -13,12 +13,8 @@ import argparse
 import dataclasses
 import functools
 import itertools
-import json
-import multiprocessing
-import os
 import platform
 import re
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +24,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from candidly import __version__, store
+from benchmarks.cells import collect, fill, read, share
+from candidly import __version__
 from candidly.bench import datasets as sets
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows
@@ -43,7 +40,6 @@ FOLDS = 5
 NEXT_MEMBER = 1000  # member k of a network with seed s has the seed s + 1000 k
 SUBSET = 5000  # rows of an image dataset
 RESULTS, RUNS, PAGE = Path("benchmarks/results/defaults.json"), Path("runs/defaults"), Path("docs/evidence/defaults.md")
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 PLACES = (
     "mnist-5000",
@@ -141,6 +137,7 @@ def prepare(dataset: Dataset, splits: tuple[tuple[Rows, Rows], ...], members: in
 
 def measure(place: str, setting: Setting, data: str | None, device: str) -> dict[str, Any]:
     """Train and score one cell."""
+    torch.set_num_threads(1)
     dataset, splits = load(place, data, device)
     assert dataset.y is not None
     problem = prepare(dataset, splits, setting.members)
@@ -168,6 +165,7 @@ def measure(place: str, setting: Setting, data: str | None, device: str) -> dict
             ]
     facts = {"epochs": recipe.epochs, "batch": recipe.batch_size, "rows": rows, "networks": problem.runs}
     found = {"place": place, "setting": dataclasses.asdict(setting), "accuracy": accuracy, "seconds": seconds}
+    found["shown"] = f"{100 * np.mean(list(accuracy.values())[-1][CHOICE]):.2f}"
     return found | facts | {"machine": machine(device)}
 
 
@@ -175,35 +173,6 @@ def machine(device: str) -> dict[str, Any]:
     place = find_device(device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else "CPU, one thread"
     return {"device": name, "python": platform.python_version(), "torch": torch.__version__, "candidly": __version__}
-
-
-def run(chosen: list[tuple[str, Setting]], data: str | None, device: str, minutes: float) -> None:
-    """Measure the cells that no other process has begun; several may call this at the same time."""
-    torch.set_num_threads(1)
-    begun = time.monotonic()
-    for place, setting in chosen:
-        file = RUNS / (re.sub(r"[^a-z0-9.+-]+", "_", f"{place} {setting}") + ".json")
-        taken = file.with_suffix(".taken")
-        if file.exists() or time.monotonic() - begun > 60 * minutes:
-            continue
-        try:
-            os.close(os.open(taken, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            continue
-        found = measure(place, setting, data, device)
-        store.replace(file, (json.dumps(found) + "\n").encode())
-        taken.unlink()
-        best = list(found["accuracy"].values())[-1]
-        print(f"{place}, {setting}: {100 * np.mean(best[CHOICE]):.2f} ({found['seconds']:.0f} s)", flush=True)
-
-
-def collect() -> None:
-    """Write the results of all cells into one file."""
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RUNS.glob("*.json"))]
-    old = json.loads(RESULTS.read_text(encoding="utf-8"))["cells"] if RESULTS.exists() else []
-    content = {str((cell["place"], cell["setting"])): cell for cell in [*old, *found]}
-    lines = ",\n".join(json.dumps(content[key]) for key in sorted(content))
-    store.replace(RESULTS, f'{{"cells": [\n{lines}\n]}}\n'.encode())
 
 
 def tables(cells: list[dict[str, Any]]) -> str:
@@ -235,17 +204,10 @@ def tables(cells: list[dict[str, Any]]) -> str:
     return "\n".join(lines).rstrip()
 
 
-def write_page() -> None:
-    """Replace the tables between the markers of the page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    text = tables(json.loads(RESULTS.read_text(encoding="utf-8"))["cells"])
-    store.replace(PAGE, f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}".encode())
-
-
 def main() -> None:
     """Measure, collect, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("measure", "collect", "page", "show"))
+    parser.add_argument("part", choices=("measure", "collect", "page"))
     parser.add_argument("--data", help="folder with the datasets' files")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
@@ -253,23 +215,15 @@ def main() -> None:
     parser.add_argument("--match", default="", help="only cells whose name contains this regular expression")
     args = parser.parse_args()
     if args.part == "collect":
-        collect()
+        collect(RUNS, RESULTS, lambda cell: str((cell["place"], cell["setting"])))
     elif args.part == "page":
-        write_page()
-    elif args.part == "show":
-        print(tables([json.loads(file.read_text(encoding="utf-8")) for file in sorted(RUNS.glob("*.json"))]))
+        fill(PAGE, tables(read(RESULTS)))
     else:
-        RUNS.mkdir(parents=True, exist_ok=True)
         chosen = [cell for cell in cells() if re.search(args.match, f"{cell[0]}, {cell[1]}")]
         # The kernels of several threads of one process run on a GPU at the same time, those of processes in turn.
         on_gpu = find_device(args.device).type == "cuda"
-        kind: Any = threading.Thread if on_gpu else multiprocessing.get_context("spawn").Process
-        arguments = (chosen, args.data, args.device, args.minutes)
-        workers = [kind(target=run, args=arguments) for _ in range(args.jobs)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        work = functools.partial(measure, data=args.data, device=args.device)
+        share(chosen, work, RUNS, args.jobs, args.minutes, threads=on_gpu)
 
 
 if __name__ == "__main__":

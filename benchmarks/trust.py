@@ -1,33 +1,38 @@
 """Whether cleaning keeps its level, and whether the audit is right: measured where true labels are known.
 
-    python -m benchmarks.trust synthetic            # candidate sets of known mechanisms; the rule's constants
-    python -m benchmarks.trust real --data DIR      # lost and bird-song, beside other rules; needs cleanlab
-    python -m benchmarks.trust training --data DIR  # accuracy after training on cleaned sets; permanent pruning
-    python -m benchmarks.trust ensembles --data DIR # the accuracy of several networks together
-    python -m benchmarks.trust page                 # the tables of docs/evidence/trust.md
+    python -m benchmarks.trust train --data DIR --jobs 2   # the default classifier on every problem: runs/trust
+    python -m benchmarks.trust collect                     # cleans and audits them: benchmarks/results/trust.json
+    python -m benchmarks.trust training --data DIR         # accuracy after training on cleaned sets; permanent pruning
+    python -m benchmarks.trust page                        # the tables of docs/evidence/trust.md
 
-Each part writes its results into benchmarks/results/trust.json. Rows are those of the protocol uai2025, seeds 0 to 4.
+Problems are synthetic candidate sets of known mechanisms, and lost, bird-song and msrc-v2: the training rows of the
+protocol uai2025, seeds 0 to 4, with folds by row and by group, and all rows. Other rules are compared where folds are
+by row; this needs cleanlab.
 """
 
 import argparse
+import functools
 import json
+import re
+import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks import synthetic, trust_page
+from benchmarks import records, synthetic, trust_page
+from benchmarks.cells import share
 from candidly import PartialLabelClassifier, conformal, metrics, store
 from candidly.bench import datasets as sets
 from candidly.cleaning import Clsp, Conformal, budget
-from candidly.cleaning.budget import EXCESS_AS_ERROR, SEPARATE_FRACTION, Budget
+from candidly.cleaning.audit import audit
+from candidly.cleaning.budget import EXCESS_AS_ERROR, SEPARATE_FRACTION, Budget, Estimate
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.problem import Problem
@@ -38,7 +43,9 @@ from candidly.methods import find_method
 
 PROTOCOL = PROTOCOLS["uai2025"]
 RESULTS = Path("benchmarks/results/trust.json")
-DATASETS = ("lost", "bird-song")
+RUNS = Path("runs/trust")
+DATASETS = ("lost", "bird-song", "msrc-v2")
+KINDS = ("split", "split grouped", "all", "all grouped")
 SEEDS, INITS = range(5), 4
 NEXT_INIT = 1000  # initialisation k of seed s trains with the seed s + 1000 k
 ALPHAS = (0.02, 0.05, 0.1, 0.2)
@@ -49,40 +56,78 @@ THETA = 0.04  # POP's last threshold
 Save = Callable[[dict[str, Any]], None]
 
 
-def synthetic_part(device: str, jobs: int, bases: Iterable[str], save: Save) -> None:
-    """Clean synthetic problems by the default rule and with other constants, and audit them."""
-    mechanisms = [one for some in synthetic.MECHANISMS.values() for one in some]
-    problems = [(b, m, s) for s in COMPARED_ON + CHECKED_ON for b in bases for m in mechanisms]
-    work = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-    done = work(joblib.delayed(_clean_synthetic)(*problem, device) for problem in problems)
-    rows = sorted(tqdm(done, "problems", total=len(problems)), key=lambda row: problems.index(tuple(row["problem"])))
-    save({"problems": rows})
+def problems() -> Iterator[tuple[str, str, int]]:
+    """Return every problem: a base, a mechanism and a seed, or a dataset, how its rows are used, and a seed."""
+    for seed in SEEDS:
+        yield from ((name, kind, seed) for name in DATASETS for kind in KINDS)
+    for seed in COMPARED_ON + CHECKED_ON:
+        for base in synthetic.BASES:
+            yield from ((base, one, seed) for some in synthetic.MECHANISMS.values() for one in some)
 
 
-def _clean_synthetic(base: str, mechanism: str, seed: int, device: str) -> dict[str, Any]:
+def train(name: str, kind: str, seed: int, data: str | None, device: str) -> dict[str, Any]:
+    """Fit the default classifier to a problem and write its record."""
     torch.set_num_threads(1)
-    X, S, y = synthetic.make(base, mechanism, seed)
-    classifier = _fit(X, S, seed, device)
-    report = classifier.audit(y, ALPHAS)
+    start = time.perf_counter()
+    groups, facts = None, {}
+    if name in DATASETS:
+        dataset = _load(name, data)
+        assert dataset.y is not None
+        rows = PROTOCOL.rows(dataset, seed)[0] if kind.startswith("split") else np.arange(len(dataset.X))
+        X, S, y = dataset.X[rows], dataset.S[rows], dataset.y[rows]
+        groups = dataset.groups[rows] if kind.endswith("grouped") and dataset.groups is not None else None
+    else:
+        X, S, y = synthetic.make(name, kind, seed)
+    with warnings.catch_warnings(action="ignore"):
+        classifier = PartialLabelClassifier(random_state=seed, device=device).fit(X, S, groups=groups)
+    if kind == "split":
+        facts["rules"] = {}
+        for rule, alpha, kept in _rules(classifier, X, S, y, seed):
+            facts["rules"][f"{rule} | {alpha}"] = _score(torch.from_numpy(S), kept, torch.from_numpy(y))
+    if name not in DATASETS and seed in COMPARED_ON:
+        facts["neighbours"] = _neighbours(classifier, X, S, y)
+    records.write((name, kind, seed), classifier, y, _rounded(facts))
+    return {"seconds": time.perf_counter() - start}
+
+
+def _neighbours(
+    classifier: PartialLabelClassifier, X: NDArray[Any], S: NDArray[np.bool_], y: NDArray[np.int64]
+) -> dict[str, list[list[float]]]:
+    """Return what the rule keeps and removes with other constants, at every level."""
     parts = (_log_p(classifier, X), torch.from_numpy(S), torch.from_numpy(y))
     log_p, own, true = (part[classifier.fit_record_.held_out] for part in parts)
-    found: dict[str, Any] = {"problem": (base, mechanism, seed), "rows": len(X), "mean_candidates": S.sum(1).mean()}
-    found |= {"error": report.error, "excess": report.excess, "missing": report.missing.low, "levels": []}
-    for level in report.levels:
-        bounds = None if level.lost is None else list(level.lost)
-        found["levels"].append([level.true_lost, level.true_removed, bounds])
-    if seed in COMPARED_ON:
-        found["neighbours"] = {}
-        for caution in CAUTIONS:
-            for alone in SHARES:
-                budget = Budget.of(log_p, own, caution, alone)
-                pruned = [_score(own, budget.keep(log_p, own, alpha), true) for alpha in ALPHAS]
-                found["neighbours"][f"{caution} {alone}"] = pruned
-    return _rounded(found)
+    found = {}
+    for caution in CAUTIONS:
+        for alone in SHARES:
+            budget = Budget.of(log_p, own, caution, alone)
+            pruned = [_score(own, budget.keep(log_p, own, alpha), true) for alpha in ALPHAS]
+            found[f"{caution} {alone}"] = pruned
+    return found
 
 
-def _fit(X: NDArray[Any], S: NDArray[np.bool_], seed: int, device: str, **settings: Any) -> PartialLabelClassifier:
-    return PartialLabelClassifier(random_state=seed, device=device, **settings).fit(X, S)
+def collect() -> dict[str, Any]:
+    """Clean and audit every problem from its record."""
+    made: dict[str, Any] = {"problems": []}
+    real: dict[str, Any] = {"rules": {}, "audit": {}}
+    for one in tqdm(records.read_all(), "problems"):
+        name, kind, _ = one.problem
+        rows = one.record.held_out
+        report = audit(one.record.log_p(rows), one.record.sets[rows], one.budget, alphas=ALPHAS, y=one.y[rows])
+        levels = [[level.true_lost, level.true_removed, _listed(level.lost)] for level in report.levels]
+        if name in DATASETS:
+            for alpha, level in zip(ALPHAS, levels, strict=True):
+                real["audit"].setdefault(f"{name} | {kind} | {alpha}", []).append(level)
+            for rule, scores in one.facts.get("rules", {}).items():
+                real["rules"].setdefault(f"{name} | {rule}", []).append(scores)
+            continue
+        sizes = one.record.candidates.sizes
+        found = {"problem": one.problem, "rows": len(sizes), "mean_candidates": sizes.mean(), "levels": levels}
+        made["problems"].append(found | {"excess": report.excess, "missing": report.missing.low} | one.facts)
+    return {"synthetic": made, "real": real}
+
+
+def _listed(estimate: Estimate | None) -> list[float] | None:
+    return None if estimate is None else list(estimate)
 
 
 def _log_p(classifier: PartialLabelClassifier, X: NDArray[Any]) -> Tensor:
@@ -98,26 +143,6 @@ def _score(S: Tensor, kept: Tensor, y: Tensor) -> list[float]:
     S, kept, y = S[known], kept[known], y[known]
     wrong = S & ~torch.nn.functional.one_hot(y, S.shape[1]).bool()
     return [1 - float(metrics.pruning_error(S, kept, y)), int((wrong & ~kept).sum()) / max(int(wrong.sum()), 1)]
-
-
-def real_part(data: str | None, device: str, save: Save) -> None:
-    """Clean lost and bird-song by many rules, from the same out-of-fold probabilities."""
-    found: dict[str, Any] = {"rules": {}, "audit": {}}
-    for name in DATASETS:
-        dataset = _load(name, data)
-        assert dataset.y is not None
-        for seed in tqdm(SEEDS, name):
-            train, _ = PROTOCOL.rows(dataset, seed)
-            X, S, y = dataset.X[train], dataset.S[train], dataset.y[train]
-            classifier = _fit(X, S, seed, device)
-            for level in classifier.audit(y, ALPHAS).levels:
-                bounds = None if level.lost is None else list(level.lost)
-                row = [level.true_lost, level.true_removed, bounds, level.declined]
-                found["audit"].setdefault(f"{name} {level.alpha}", []).append(row)
-            for rule, alpha, kept in _rules(classifier, X, S, y, seed):
-                scores = _score(torch.from_numpy(S), kept, torch.from_numpy(y))
-                found["rules"].setdefault(f"{name} | {rule} | {alpha}", []).append(scores)
-        save(found)
 
 
 def _rules(
@@ -193,7 +218,7 @@ def training_part(data: str | None, device: str, save: Save) -> None:
         original = np.repeat(dataset.S[None], len(SEEDS), 0)
         cleaned = original.copy()
         for seed, (train, _) in enumerate(tqdm(splits, f"{name}: cleaning")):
-            cleaned[seed, train] = _fit(dataset.X[train], dataset.S[train], seed, device).candidates_.matrix
+            cleaned[seed, train] = _clean(dataset.X[train], dataset.S[train], seed, device)
         for cleaner in (None, Conformal()):
             for which, S in (("original", original), ("cleaned", cleaned)):
                 key = f"{name} | {'none' if cleaner is None else 'conformal'} | {which}"
@@ -204,30 +229,6 @@ def training_part(data: str | None, device: str, save: Save) -> None:
             found["permanent"][f"{name} | {what}"] = {"accuracy": accuracy, "estimated, actual": lost}
         save(found)
 
-
-def ensembles_part(data: str | None, device: str, save: Save) -> None:
-    """Score classifiers of several networks on the test rows."""
-    found: dict[str, Any] = {"accuracy": {}}
-    for name in DATASETS:
-        dataset = _load(name, data)
-        assert dataset.y is not None
-        for what, settings in _ENSEMBLES.items():
-            for seed in tqdm(SEEDS, f"{name}: {what}"):
-                train, test = PROTOCOL.rows(dataset, seed)
-                one = _fit(dataset.X[train], dataset.S[train], seed, device, **settings)
-                right = float((one.predict(dataset.X[test]) == dataset.y[test]).mean())
-                found["accuracy"].setdefault(f"{name} | {what}", []).append(right)
-            save(found)
-
-
-_ENSEMBLES: dict[str, dict[str, Any]] = {
-    "PRODEN, 5 folds": {},
-    "PRODEN, 4 × 5 folds": {"members": 4},
-    "CC, 4 × 5 folds": {"members": 4, "method": "cc"},
-    "POP, 4 × 5 folds": {"members": 4, "method": "pop"},
-    "CroSel, 4 × 5 folds": {"members": 4, "method": "crosel"},
-    "PRODEN, 4 × 5 folds, 100 epochs": {"members": 4, "max_epochs": 100},
-}
 
 _PERMANENT = {
     "Algorithm 1": Conformal.algorithm1(),
@@ -255,8 +256,13 @@ def _train(
     return accuracy, dict(model.history)
 
 
+def _clean(X: NDArray[Any], S: NDArray[np.bool_], seed: int, device: str) -> NDArray[np.bool_]:
+    with warnings.catch_warnings(action="ignore"):
+        return PartialLabelClassifier(random_state=seed, device=device).fit(X, S).candidates_.matrix
+
+
 def _load(name: str, data: str | None) -> Dataset:
-    return PROTOCOL.prepare(sets.load(name, Path("runs/trust"), data))
+    return PROTOCOL.prepare(sets.load(name, RUNS, data))
 
 
 def _rounded(value: Any) -> Any:
@@ -269,32 +275,31 @@ def _rounded(value: Any) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("synthetic", "real", "training", "ensembles", "page"))
+    parser.add_argument("part", choices=("train", "collect", "training", "page"))
     parser.add_argument("--data", help="a folder with the datasets' files")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--jobs", type=int, default=1, help="number of synthetic problems at the same time")
-    parser.add_argument("--bases", nargs="+", default=synthetic.BASES)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--jobs", type=int, default=1, help="problems at a time")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no problem after this time")
+    parser.add_argument("--match", default="", help="only problems whose name contains this regular expression")
     given = parser.parse_args()
-    results = json.loads(given.out.read_text()) if given.out.exists() else {}
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
     def save(found: dict[str, Any]) -> None:
-        results[given.part] = {
-            "caution": EXCESS_AS_ERROR,
-            "alone": SEPARATE_FRACTION,
-            "device": given.device,
-            **_rounded(found),
-        }
-        text = json.dumps(results, separators=(",", ":")).replace("},{", "},\n{")
-        store.replace(given.out, f"{text}\n".encode())
+        text = json.dumps(_rounded(results | found), separators=(",", ":")).replace("},{", "},\n{")
+        store.replace(RESULTS, f"{text}\n".encode())
 
     if given.part == "page":
         trust_page.write(results)
-    elif given.part == "synthetic":
-        synthetic_part(given.device, given.jobs, given.bases, save)
+    elif given.part == "train":
+        chosen = [one for one in problems() if re.search(given.match, " ".join(map(str, one)))]
+        work = functools.partial(train, data=given.data, device=given.device)
+        share(chosen, work, RUNS / "done", given.jobs, given.minutes)
+    elif given.part == "collect":
+        found = collect()
+        found["synthetic"] |= {"caution": EXCESS_AS_ERROR, "alone": SEPARATE_FRACTION}
+        save(found)
     else:
-        part = {"real": real_part, "training": training_part, "ensembles": ensembles_part}[given.part]
-        part(given.data, given.device, save)
+        training_part(given.data, given.device, lambda found: save({"training": found}))
 
 
 if __name__ == "__main__":

@@ -10,31 +10,23 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks import synthetic
+from benchmarks.cells import fill
 
 PAGE, PLOT = Path("docs/evidence/trust.md"), Path("docs/evidence/trust.svg")
-BEGIN, END = "<!-- begin {} -->", "<!-- end {} -->"
 ALPHAS = (0.02, 0.05, 0.1, 0.2)
-DATASETS = ("lost", "bird-song")
+DATASETS = ("lost", "bird-song", "msrc-v2")
 NOTABLE = 0.01  # by how much a level may be missed
 Results = dict[str, Any]
 
 
 def write(results: Results) -> None:
     """Write each table between its markers, and the plot."""
-    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
+    for part, tables in parts.items():
+        for table in tables if part in results else ():
+            fill(PAGE, "\n".join(table(results[part])), table.__name__)
     if "real" in results and importlib.util.find_spec("matplotlib") is not None:
         draw(results["real"]["rules"])
-
-
-def fill(text: str, results: Results) -> str:
-    """Return the page with the tables of all parts in the results."""
-    parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
-    for part, tables in (parts | {"ensembles": (ensembles,)}).items():
-        for table in tables if part in results else ():
-            begin, end = BEGIN.format(table.__name__), END.format(table.__name__)
-            before, rest = text.split(begin)
-            text = before + begin + "\n\n" + "\n".join(table(results[part])) + "\n\n" + end + rest.split(end)[1]
-    return text
 
 
 def row(cells: Iterable[Any]) -> str:
@@ -147,15 +139,6 @@ def permanent(found: Results) -> Iterator[str]:
         name, rule = key.split(" | ")
         estimated, actual = scores["estimated, actual"]
         yield row([name, rule, percent(np.mean(scores["accuracy"])), percent(estimated), percent(actual)])
-
-
-def ensembles(found: Results) -> Iterator[str]:
-    """Yield the accuracy of several networks together."""
-    yield from head(["networks", *DATASETS])
-    names = list(dict.fromkeys(key.split(" | ")[1] for key in found["accuracy"]))
-    for what in names:
-        scores = [np.array(found["accuracy"].get(f"{name} | {what}", [np.nan])) for name in DATASETS]
-        yield row([what, *(f"{percent(one.mean())} ± {percent(one.std(ddof=1))}" for one in scores)])
 
 
 def draw(found: Results) -> None:
