@@ -84,8 +84,8 @@ def as_sets(column):
 def test_clean_writes_a_line_per_row_in_order(place, capsys, suffix):
     out = run(capsys, "clean", "large.csv", *ROLES, "--out", f"new{suffix}", *TINY).out
     found = files.read(f"new{suffix}", texts=["id"])
-    names = ["id", "candidates", "kept", "removed", "predicted", "confidence", "scores", "true"]
-    assert found.column_names == names
+    names = ["id", "candidates", "kept", "removed", "predicted", "confidence", "priority", "scores"]
+    assert found.column_names == [*names, "outside", "outside_score", "true"]
     assert found["id"].to_pylist() == LARGE["id"].to_pylist()
     assert found["true"].to_pylist() == LARGE["label"].to_pylist()
     lists = suffix in (".parquet", ".feather")
@@ -100,26 +100,31 @@ def test_clean_writes_a_line_per_row_in_order(place, capsys, suffix):
     assert all(0 < one <= 1 for one in found["confidence"].to_pylist())
     if lists:
         assert found.schema.field("scores").type == pa.list_(pa.float32())
-        assert [len(row) for row in found["scores"].to_pylist()] == [len(row) for row in removed]
-        assert all(0 < p < 0.5 for row in found["scores"].to_pylist() for p in row)
+        assert [len(row) for row in found["scores"].to_pylist()] == [len(row) for row in before]
+        assert all(sum(row) == pytest.approx(1) for row in found["scores"].to_pylist())
     else:
         scores = [re.findall(r"(\w+)=([\d.e-]+)", text or "") for text in found["scores"].to_pylist()]
-        assert [{name for name, _ in row} for row in scores] == removed
+        assert [{name for name, _ in row} for row in scores] == before
+    outside = list(zip(found["outside"].to_pylist(), found["outside_score"].to_pylist(), before, strict=True))
+    assert {name is None for name, _, _ in outside} == {True, False}
+    assert all((name is None) == (score is None) and name not in row for name, score, row in outside)
     assert "120 rows, 3 classes" in out
     assert re.search(r"candidates per row: \d\.\d\d → \d\.\d\d; rows changed: \d+", out)
     assert "on 120 rows with a known label: accuracy" in out
     assert f"cleaned: new{suffix}" in out
 
 
-def test_scores_are_probabilities_of_having_been_true(place, capsys):
+def test_scores_are_probabilities_of_being_true(place, capsys):
     run(capsys, "clean", "large.csv", *ROLES, "--out", "new.parquet", *TINY)
     found = files.read("new.parquet")
     estimator = PartialLabelClassifier(max_epochs=3, folds=2, device="cpu", random_state=0)
     estimator.fit(LARGE.select(["size", "colour"]), LARGE["tags"].to_pylist())
-    removed = zip(found["removed"].to_pylist(), estimator.candidate_proba_, strict=True)
-    expected = [[row[NAMES.index(name)] for name in names] for names, row in removed]
-    assert sum(map(len, expected)) > 0
+    given = zip(found["candidates"].to_pylist(), estimator.candidate_proba_, strict=True)
+    expected = [[row[NAMES.index(name)] for name in names] for names, row in given]
     assert [pytest.approx(row) for row in expected] == found["scores"].to_pylist()
+    assert found["confidence"].to_pylist() == pytest.approx([max(row) for row in expected])
+    assert found["priority"].to_pylist() == estimator.priority_.tolist()
+    assert found["outside"].to_pylist() == estimator.outside_.tolist()
 
 
 @pytest.mark.parametrize("command", [("clean", "--out", "new.csv"), ("fit", "--out", "new")])
@@ -282,9 +287,9 @@ def test_fit_predict_and_report(place, capsys):
         "safetensors",
     ]
     out = run(capsys, "predict", "model", "rows.csv", "--out", "new.csv", "--alpha", "0.2").out
-    assert re.search(r"40 rows, 3 classes, mean confidence [\d.]+%\nclasses per set: ", out)
+    assert re.search(r"40 rows, 3 classes, mean probability of the predicted class [\d.]+%\nclasses per set: ", out)
     found = files.read("new.csv", texts=["id"])
-    assert found.column_names == ["id", "predicted", "confidence", "set"]
+    assert found.column_names == ["id", "predicted", "probability", "set"]
     assert found["id"].to_pylist() == TABLE["id"].to_pylist()
     estimator = PartialLabelClassifier.load("model")
     X = TABLE.select(["size", "colour"])
@@ -339,7 +344,7 @@ def test_rows_that_are_too_risky_have_an_empty_cell(place, capsys, suffix):
     found = files.read(f"new{suffix}")
     assert found["predicted"].to_pylist() == expected
     assert 0 < expected.count(None) < 40
-    assert None not in found["confidence"].to_pylist()
+    assert None not in found["probability"].to_pylist()
     assert f"rows without a prediction: {expected.count(None)}\n" in out
     facts = run(capsys, "predict", "model", "rows.csv", "--out", "n.csv", "--max-risk", risk, "--json").out
     assert json.loads(facts)["abstained"] == expected.count(None)
@@ -437,7 +442,7 @@ def test_new_rows_may_lack_what_is_no_feature(place, capsys, kept_model, names):
     run(capsys, "predict", kept_model, "rows.csv", "--out", "all.parquet")
     some, every = files.read("new.parquet"), files.read("all.parquet")
     assert some.column_names[0] == ("id" if "id" in names else "row")
-    assert some["confidence"].equals(every["confidence"])
+    assert some["probability"].equals(every["probability"])
 
 
 def test_new_rows_have_an_id_and_columns_of_their_own(place, capsys, kept_model):
@@ -594,7 +599,7 @@ def test_json_and_quiet(place, capsys, kept_model):
     assert facts["candidates_before"] > facts["candidates_after"] >= 1
     assert facts["truth"]["rows"] == 120
     facts = json.loads(run(capsys, "predict", kept_model, "rows.csv", "--out", "p.csv", "--alpha", "0.2", "--json").out)
-    assert facts.keys() == {"rows", "classes", "mean_confidence", "predictions", "mean_set_size", "empty_sets"}
+    assert facts.keys() == {"rows", "classes", "mean_probability", "predictions", "mean_set_size", "empty_sets"}
     for arguments in (("clean", "rows.csv", *ROLES, *TINY), ("predict", kept_model, "rows.csv")):
         assert run(capsys, *arguments, "--out", "q.csv", "--quiet") == ("", "")
 

@@ -120,7 +120,7 @@ def test_rows_are_scored_by_networks_that_did_not_train_on_them():
     p = unseen.model_.predict(unseen.features_.transform(noise)).numpy()  # (4, n, 2)
     own = p.max(0) > 0.9
     assert own.any(1).mean() > 0.9  # three of four networks know each row by heart
-    assert unseen.confidence_.mean() < 0.75  # the fourth does not
+    assert unseen.fit_record_.p.mean() < 0.75  # the fourth does not
 
 
 def test_the_order_of_rows_does_not_matter(cleaned):

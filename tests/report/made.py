@@ -54,7 +54,7 @@ def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS)
     q = p * S / (p * S).sum(1, keepdims=True)
     kept = S & ((score > 0.05) | (p >= (p * S).max(1, keepdims=True)))
     gone = S & ~kept
-    predicted, confidence = p.argmax(1), p.max(1)
+    predicted, confidence, top = q.argmax(1), q.max(1).clip(max=1), p.argmax(1)
     shown = np.argsort(-S.sum(0))[:30].tolist()
     doubt = np.argsort(confidence)[:doubtful]
     known = rng.random(rows) < 0.25
@@ -97,18 +97,21 @@ def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS)
         removed=[[int((gone[:, j] & (predicted == i)).sum()) for j in shown] for i in shown],
         doubtful=[
             {
+                "priority": priority,
                 "row": int(i),
                 "id": f"rec-{7 * int(i) % rows}",
                 "candidates": np.flatnonzero(S[i]).tolist(),
                 "removed": np.flatnonzero(gone[i]).tolist(),
-                "scores": q[i][gone[i]].tolist(),
+                "scores": q[i][S[i]].clip(max=1).tolist(),
                 "predicted": int(predicted[i]),
                 "confidence": float(confidence[i]),
+                "outside": None if S[i, top[i]] else int(top[i]),
+                "outside_score": None if S[i, top[i]] else float(p[i, top[i]]),
                 "true": int(y[i]) if truth and known[i] else None,
             }
-            for i in doubt
+            for priority, i in enumerate(doubt, 1)
         ],
-        reliability=bins(confidence, S[np.arange(rows), predicted], predicted == y if truth else None),
+        reliability=bins(p.max(1), S[np.arange(rows), top], top == y if truth else None),
         truth=evaluation(S, kept, predicted, y, known) if truth else None,
         audit=audit(C, rows, truth),
     )
@@ -178,11 +181,11 @@ def band(values):
     }
 
 
-def bins(confidence, covered, correct):
+def bins(probability, covered, correct):
     found, edges = [], np.linspace(0, 1, 11)
     for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        inside = (confidence >= low) & (confidence < high)
-        means = {"confidence": confidence, "covering": covered, "accuracy": correct}
+        inside = (probability >= low) & (probability < high)
+        means = {"probability": probability, "covering": covered, "accuracy": correct}
         facts = {
             name: float(value[inside].mean()) if value is not None and inside.any() else None
             for name, value in means.items()

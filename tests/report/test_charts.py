@@ -199,8 +199,8 @@ def test_a_heat_map_of_nothing():
 
 
 def test_reliability_shows_what_is_known():
-    known = {"low": 0.5, "high": 1.0, "count": 4, "confidence": 0.75, "covering": 1.0, "accuracy": 0.5}
-    empty = {"low": 0.0, "high": 0.5, "count": 0, "confidence": None, "covering": None, "accuracy": None}
+    known = {"low": 0.5, "high": 1.0, "count": 4, "probability": 0.75, "covering": 1.0, "accuracy": 0.5}
+    empty = {"low": 0.0, "high": 0.5, "count": 0, "probability": None, "covering": None, "accuracy": None}
     root = parsed(charts.reliability([empty, known]))
     (covering,), (accuracy,) = marks(root, "circle", "covering"), marks(root, "circle", "accuracy")
     assert covering.get("cx") == accuracy.get("cx")

@@ -150,7 +150,7 @@ def test_names_settings_and_words_are_shown(page):
 def test_every_doubtful_row_is_a_row(page):
     rows = [found["data-classes"] for tag, found in page.elements if tag == "tr" and "data-classes" in found]
     expected = [
-        {*row["candidates"], row["predicted"], *([] if row["true"] is None else [row["true"]])}
+        {*row["candidates"], *(one for one in (row["outside"], row["true"]) if one is not None)}
         for row in birds(rows=500, doubtful=40).doubtful
     ]
     assert [{*map(int, one.split())} for one in rows] == expected
@@ -171,7 +171,7 @@ def test_the_page_is_accessible(page):
     assert page.elements[0] == ("html", {"lang": "en-GB"})
     assert page.count("h1") == 1
     assert page.count("caption") == page.count("table") == 8
-    assert sum("aria-sort" in found for _, found in page.elements) == 8
+    assert sum("aria-sort" in found for _, found in page.elements) == 10
 
 
 def test_nothing_is_loaded(page, text):
@@ -242,7 +242,7 @@ def test_the_page_of_many_classes_stays_small():
     classes = [f"class {i}" for i in range(10_000)]
     facts = birds(rows=1000, doubtful=500, classes=classes)
     some = [
-        {**row, "candidates": [*range(20 * i, 20 * i + 20)], "removed": [], "scores": []}
+        {**row, "candidates": [*range(20 * i, 20 * i + 20)], "removed": [], "scores": [0.05] * 20}
         for i, row in enumerate(facts.doubtful)
     ]
     page = render(replace(facts, doubtful=some))
@@ -262,7 +262,7 @@ def absent(**changes):
         ({"audit": None}, "There are too few held-out rows to estimate the cost of cleaning."),
         ({"history": {}}, "No training history was recorded."),
         ({"doubtful": []}, "No rows are listed."),
-        ({"reliability": []}, "Confidence was not recorded."),
+        ({"reliability": []}, "Probabilities were not recorded."),
         ({"shown": [], "together": [], "removed": []}, "There are too few classes to compare."),
         ({"words": [], "features": [], "settings": {}}, "The level is not a guarantee"),
     ],

@@ -119,9 +119,9 @@ def describe_predictions(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the facts to print about predictions: probabilities, sets, and rows without a prediction."""
     rows, classes = p.shape
-    confidence = float(p.max(1).mean())
-    lines = [f"{rows} rows, {classes} classes, mean confidence {confidence:.1%}"]
-    facts: dict[str, Any] = {"rows": rows, "classes": classes, "mean_confidence": confidence, "predictions": out}
+    probability = float(p.max(1).mean())
+    lines = [f"{rows} rows, {classes} classes, mean probability of the predicted class {probability:.1%}"]
+    facts: dict[str, Any] = {"rows": rows, "classes": classes, "mean_probability": probability, "predictions": out}
     if blank is not None:
         lines.append(f"rows without a prediction: {blank.sum()}")
         facts["abstained"] = int(blank.sum())

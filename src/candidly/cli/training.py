@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from candidly.estimator import Cleaned, PartialLabelClassifier
     from candidly.tables.labelled import Labelled
 
-_RESULT = ("candidates", "kept", "removed", "predicted", "confidence", "scores", "true")
+_RESULT = (
+    *("candidates", "kept", "removed", "predicted", "confidence", "priority", "scores", "outside", "outside_score"),
+    "true",
+)
 
 
 def fit(
@@ -90,8 +93,10 @@ def clean(options: CleaningOptions, *, out: str) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
     Networks that were not trained on a row score its candidates. The result has one line per row: id, candidates,
-    which of them were kept and removed, predicted class, confidence, and scores: the estimated probability that a
-    removed candidate was the true label. Run `candidly audit` first to see what cleaning costs.
+    which of them were kept and removed, and the predicted candidate. Then confidence: the estimated probability that
+    the predicted candidate is the true label; priority: the order in which to review the rows, from 1; scores: that
+    probability for every candidate; and the class outside the candidates that the networks prefer, if there is one.
+    Run `candidly audit` first for a guess of what cleaning costs.
 
     With --model nothing is trained. If the model was trained on this table, its held-out results are used. Otherwise
     the rows are new: the mean of all networks scores them, and candidates up to the model's class limits are removed,
@@ -295,8 +300,16 @@ def _cleaned(classifier: "PartialLabelClassifier") -> "Cleaned":
     from candidly.estimator import Cleaned
 
     assert classifier.fit_record_ is not None, "rows are left out only when a model is saved"
-    before, kept = classifier.fit_record_.candidates, classifier.candidates_
-    return Cleaned(before, kept, classifier.transduction_, classifier.confidence_, classifier.candidate_proba_)
+    return Cleaned(
+        classifier.fit_record_.candidates,
+        classifier.candidates_,
+        classifier.transduction_,
+        classifier.confidence_,
+        classifier.candidate_proba_,
+        classifier.priority_,
+        classifier.outside_,
+        classifier.outside_proba_,
+    )
 
 
 def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
@@ -318,6 +331,9 @@ def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
         "removed": set_column(removed, names),
         "predicted": pa.array([str(name) for name in cleaned.transduction.tolist()], pa.string()),
         "confidence": pa.array(cleaned.confidence, pa.float32()),
-        "scores": score_column(removed, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
+        "priority": pa.array(cleaned.priority, pa.int64()),
+        "scores": score_column(before, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
+        "outside": pa.array([None if name is None else str(name) for name in cleaned.outside], pa.string()),
+        "outside_score": pa.array(cleaned.outside_proba, pa.float32(), mask=cleaned.outside_proba == 0),
     }
     return pa.table(columns | ({} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}))

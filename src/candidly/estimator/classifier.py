@@ -138,9 +138,17 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     transduction_ : ndarray, shape (n,)
         The most probable candidate of each training row, by name.
     confidence_ : ndarray, shape (n,)
-        The probability of `transduction_`.
+        Estimated probability that `transduction_` is the true label: its entry in `candidate_proba_`.
     candidate_proba_ : ndarray, shape (n, C)
-        Estimated probability that each candidate of a training row is the true label; 0 for other classes.
+        Estimated probability that each candidate of a training row is the true label; 0 for other classes. A row sums
+        to 1: this is the probability among the candidates, at the temperature of `budget_`, not among all classes.
+    priority_ : ndarray of int, shape (n,)
+        The order in which to review the training rows: 1 for the lowest `confidence_`. Of rows with equal confidence,
+        such as rows with one candidate, those with the highest `outside_proba_` come first.
+    outside_ : ndarray of object, shape (n,)
+        The most probable class of all, by name, if it is not a candidate of the training row; None if it is one.
+    outside_proba_ : ndarray, shape (n,)
+        The probability of `outside_` among all classes; 0 where that is None.
     budget_ : Budget or None
         The rule that cleans candidates (`candidly.cleaning.Budget`); None with fewer than 100 held-out rows.
     limits_ : ndarray, shape (C,), or None
@@ -149,8 +157,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         The level of `candidates_` and `limits_`; None if `budget_` is None.
     fit_record_ : FitRecord or None
         What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). A
-        model that was saved with ``lean=True``, or by an older version, has None, and none of `candidates_`,
-        `transduction_`, `confidence_` and `candidate_proba_`.
+        model that was saved with ``lean=True``, or by an older version, has None, and none of the attributes from
+        `candidates_` to `outside_proba_`.
     history_ : dict of ndarray, shape (epochs, networks)
         One value per epoch of loss, mean_candidates and share_changed and, where they exist, covering_rate, alpha,
         threshold and estimated_lost. Without early stopping, covering_rate is that of 2,500 to 5,000 held-out rows per
@@ -158,8 +166,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     n_iter_ : int
         Number of epochs, or of rounds with `base`.
     risk_curve_ : dict of ndarray, shape (points,)
-        For falling confidence ("threshold"), the fraction of held-out rows with at least that confidence ("coverage")
-        and their estimated error rate ("risk"). `predict` uses it for `max_risk`.
+        For falling probability of the predicted class ("threshold"), the fraction of held-out rows with at least that
+        probability ("coverage") and their estimated error rate ("risk"). `predict` uses it for `max_risk`.
     features_, model_, calibration_ : Features, Model or Learners, Calibration
         The encoding of the columns of X (``features_.describe()`` explains it), the networks or, with `base`, the
         fitted classifiers, and the scores of held-out rows that p-values are computed from.
@@ -327,8 +335,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         parameters = self.get_params(deep=False)
         trained_on = saving.fingerprint(X, S)
         self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on, None, None))
-        top_p, top = p.max(1)
-        more: dict[str, Any] = {"top": top, "top_p": top_p, "fold": fold, "held_out": held_out}
+        more: dict[str, Any] = {"fold": fold, "held_out": held_out}
         more |= {"parameters": parameters, "seconds": time.monotonic() - started}
         more["groups"] = None if plan.groups is None else torch.from_numpy(plan.groups)
         self.budget_ = budget
@@ -463,7 +470,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         Cleaned
             `candidly.estimator.Cleaned`: the candidates before and after cleaning, the most probable candidate of each
-            row with its probability, and the estimated probability that each candidate is the true label.
+            row, the estimated probability that each candidate is the true label, and the order in which to review
+            the rows.
         """
         check_is_fitted(self)
         if self.budget_ is None:
@@ -586,7 +594,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     @property
     @usual_settings
     def confidence_(self) -> NDArray[np.float32]:
-        """The probability of `transduction_`."""
+        """Estimated probability that `transduction_` is the true label."""
         return self._cleaned.confidence
 
     @property
@@ -594,6 +602,24 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def candidate_proba_(self) -> NDArray[np.float32]:
         """Estimated probability that each candidate of a training row is the true label."""
         return self._cleaned.candidate_proba
+
+    @property
+    @usual_settings
+    def priority_(self) -> NDArray[np.int64]:
+        """The order in which to review the training rows, from 1."""
+        return self._cleaned.priority
+
+    @property
+    @usual_settings
+    def outside_(self) -> NDArray[np.object_]:
+        """The most probable class of each training row where it is not a candidate, else None."""
+        return self._cleaned.outside
+
+    @property
+    @usual_settings
+    def outside_proba_(self) -> NDArray[np.float32]:
+        """The probability of `outside_`; 0 where it is None."""
+        return self._cleaned.outside_proba
 
     def _set_limits(self, alpha: float | None, limits: Tensor | None) -> None:
         self.alpha_ = alpha
@@ -663,8 +689,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         X : array or table
             Rows.
         max_risk : float, optional
-            Abstain from risky predictions: the least confident rows get None instead of a class name, such that the
-            estimated error rate of the other rows is at most `max_risk`, between 0 and 1.
+            Abstain from risky predictions: the rows with the least probable predictions get None instead of a class
+            name, such that the estimated error rate of the other rows is at most `max_risk`, between 0 and 1.
 
         Notes
         -----
@@ -761,7 +787,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def risk_curve_(self) -> dict[str, NDArray[np.float64]]:
-        """The estimated error rate of held-out rows by confidence."""
+        """The estimated error rate of held-out rows by the probability of the predicted class."""
         return dict(zip(("threshold", "coverage", "risk"), self.calibration_.risk.numpy().copy(), strict=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

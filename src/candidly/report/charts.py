@@ -209,7 +209,7 @@ def level_of(count: int, most: int) -> int:
 
 
 def reliability(bins: Sequence[Bin]) -> str:
-    """Draw the fraction of predictions that are candidates, or true, by confidence, above the counts of the bins."""
+    """Draw the fraction of predictions that are candidates, or true, by probability, above the counts of the bins."""
     x, y = Scale(0, 1, 50, 336), Scale(0, 1, 256, 26)
     most = max((one["count"] for one in bins), default=0) or 1
     depth = Scale(0, most, 384, 314)
@@ -222,15 +222,15 @@ def reliability(bins: Sequence[Bin]) -> str:
     marks.append(_text(x.start - 8, depth.end - 14, "rows", "axis", anchor="end"))
     marks += _grid(depth, [0, most], x.start, x.end)
     for one in bins:
-        hint = _title(f"confidence {rounded(one['low'])} to {rounded(one['high'])}: {whole(one['count'])} rows")
+        hint = _title(f"probability {rounded(one['low'])} to {rounded(one['high'])}: {whole(one['count'])} rows")
         size = {"x": x(one["low"]) + 1, "width": max(1.0, x(one["high"]) - x(one["low"]) - 2)}
         size |= {"y": depth(one["count"]), "height": depth.start - depth(one["count"])}
         marks.append(_element("rect", hint, class_="before", **size))
     for share in fifths:
         marks.append(_text(x(share), depth.start + 16, rounded(share), "tick", anchor="middle"))
-    marks.append(_text((x.start + x.end) / 2, depth.start + 34, "confidence", "axis", anchor="middle"))
+    marks.append(_text((x.start + x.end) / 2, depth.start + 34, "probability", "axis", anchor="middle"))
     words = f"{len(bins)} bins with {whole(sum(one['count'] for one in bins))} rows."
-    return _chart("reliability", 350, depth.start + 44, "Reliability by confidence", words, marks)
+    return _chart("reliability", 350, depth.start + 44, "Reliability by probability", words, marks)
 
 
 def _reliability_line(bins: Sequence[Bin], kind: str, words: str, x: Scale, y: Scale) -> list[str]:
@@ -239,9 +239,9 @@ def _reliability_line(bins: Sequence[Bin], kind: str, words: str, x: Scale, y: S
         share = one["covering"] if kind == "covering" else one["accuracy"]
         if share is None:
             continue
-        confidence = (one["low"] + one["high"]) / 2 if one["confidence"] is None else one["confidence"]
-        place, rows = (x(confidence), y(share)), f"{whole(one['count'])} row{'s' * (one['count'] != 1)}"
-        hint = _title(f"confidence {rounded(confidence)}: {percent(share)} of {rows} {words}")
+        middle = (one["low"] + one["high"]) / 2 if one["probability"] is None else one["probability"]
+        place, rows = (x(middle), y(share)), f"{whole(one['count'])} row{'s' * (one['count'] != 1)}"
+        hint = _title(f"probability {rounded(middle)}: {percent(share)} of {rows} {words}")
         points.append(place)
         dots.append(_element("circle", hint, class_=f"dot {kind}", cx=place[0], cy=place[1], r=4))
     return [_element("polyline", class_=f"line {kind}", points=_points(points)), *dots] if points else []

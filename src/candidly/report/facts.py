@@ -38,9 +38,12 @@ class Curve(TypedDict):
 class Doubtful(TypedDict):
     """A row to check by hand; classes are given by number.
 
-    `scores` has, for each removed candidate, the estimated probability that it was the true label.
+    `scores` has the estimated probability that each candidate, kept or removed, is the true label; `confidence` is that
+    of the predicted one. `outside` is the most probable class of all if it is not a candidate, and `outside_score` its
+    probability among all classes.
     """
 
+    priority: int
     row: int
     id: str | None
     candidates: list[int]
@@ -48,16 +51,18 @@ class Doubtful(TypedDict):
     scores: list[float]
     predicted: int
     confidence: float
+    outside: int | None
+    outside_score: float | None
     true: int | None
 
 
 class Bin(TypedDict):
-    """The rows with a confidence between two bounds: their number, and means over them."""
+    """The rows whose predicted class has a probability between two bounds: their number, and means over them."""
 
     low: float
     high: float
     count: int
-    confidence: float | None
+    probability: float | None
     covering: float | None
     accuracy: float | None
 
@@ -213,7 +218,11 @@ def _check(facts: Any, names: list[str]) -> None:
         require(sum(facts[name]) == rows, f"the sum of {name}, which should be {rows},", sum(facts[name]))
     for i, row in enumerate(facts["doubtful"]):
         require(set(row["removed"]) < set(row["candidates"]), f"doubtful[{i}]['removed']", row["removed"])
-        require(len(row["scores"]) == len(row["removed"]), f"doubtful[{i}]['scores']", row["scores"])
+        require(len(row["scores"]) == len(row["candidates"]), f"doubtful[{i}]['scores']", row["scores"])
+        require(row["predicted"] in row["candidates"], f"doubtful[{i}]['predicted']", row["predicted"])
+        require(row["outside"] not in row["candidates"], f"doubtful[{i}]['outside']", row["outside"])
+        both = (row["outside"] is None) == (row["outside_score"] is None)
+        require(both, f"doubtful[{i}]['outside_score']", row["outside_score"])
     for i, one in enumerate(facts["reliability"]):
         require(one["low"] <= one["high"], f"reliability[{i}]['low']", one["low"])
     for name, curve in facts["history"].items():
@@ -249,6 +258,7 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
     index, counted, rate = count(0, classes - 1), count(0, rows), optional(share)
     sizes, matrix = list_of(counted, classes, classes), list_of(list_of(counted, shown, shown), shown, shown)
     doubtful = {
+        "priority": count(1, rows),
         "row": count(0, rows - 1),
         "id": optional(text),
         "candidates": distinct(list_of(index, 1, classes)),
@@ -256,9 +266,11 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         "scores": list_of(share, 0, classes),
         "predicted": index,
         "confidence": share,
+        "outside": optional(index),
+        "outside_score": optional(share),
         "true": optional(index),
     }
-    one_bin = {"low": share, "high": share, "count": counted, "confidence": rate, "covering": rate, "accuracy": rate}
+    one_bin = {"low": share, "high": share, "count": counted, "probability": rate, "covering": rate, "accuracy": rate}
     truth = {"rows": counted, "accuracy": rate, "true_kept": rate, "wrong_removed": rate}
     return {
         "changed": counted,

@@ -215,20 +215,25 @@ def _doubtful(
 ) -> list[Doubtful]:
     S, kept = record.candidates, classifier.candidates_
     found: list[Doubtful] = []
-    rows = np.argsort(classifier.confidence_, kind="stable")[:MOST_DOUBTFUL]
+    rows = np.argsort(classifier.priority_)[:MOST_DOUBTFUL]
+    numbers = {name: number for number, name in enumerate(S.classes)}
     few = max(int((S.sizes[rows].cumsum() <= _MOST_CANDIDATES).sum()), 1)
     for row in rows[:few].tolist():
-        removed = np.flatnonzero(S.matrix[row] & ~kept.matrix[row])
+        candidates = np.flatnonzero(S.matrix[row])
+        outside = classifier.outside_[row]
         true = -1 if labels is None else int(labels[row])
         found.append(
             {
+                "priority": int(classifier.priority_[row]),
                 "row": row,
                 "id": None if ids is None else str(ids[row])[:_LONGEST],
-                "candidates": np.flatnonzero(S.matrix[row]).tolist(),
-                "removed": removed.tolist(),
-                "scores": [float(p) for p in classifier.candidate_proba_[row, removed]],
+                "candidates": candidates.tolist(),
+                "removed": np.flatnonzero(S.matrix[row] & ~kept.matrix[row]).tolist(),
+                "scores": [min(float(q), 1.0) for q in classifier.candidate_proba_[row, candidates]],
                 "predicted": int(best[row]),
-                "confidence": min(float(classifier.confidence_[row]), 1.0),
+                "confidence": float(classifier.confidence_[row]),
+                "outside": None if outside is None else numbers[outside],
+                "outside_score": None if outside is None else min(float(classifier.outside_proba_[row]), 1.0),
                 "true": None if true < 0 else true,
             }
         )
@@ -236,9 +241,9 @@ def _doubtful(
 
 
 def _reliability(record: FitRecord, labels: NDArray[np.intp] | None) -> list[Bin]:
-    """Compare the confidence of predictions, candidates or not, with how often they are candidates, and true."""
-    confidence, top = record.top_p.numpy(), record.top.numpy()
-    place = np.minimum((confidence * _BINS).astype(np.intp), _BINS - 1)
+    """Compare the probability of predictions, candidates or not, with how often they are candidates, and true."""
+    probability, top = record.top_p.numpy(), record.top.numpy()
+    place = np.minimum((probability * _BINS).astype(np.intp), _BINS - 1)
     covered = record.candidates.matrix[np.arange(len(top)), top]
     bins: list[Bin] = []
     for b in range(_BINS):
@@ -249,7 +254,7 @@ def _reliability(record: FitRecord, labels: NDArray[np.intp] | None) -> list[Bin
                 "low": b / _BINS,
                 "high": (b + 1) / _BINS,
                 "count": int(rows.sum()),
-                "confidence": _mean(np.minimum(confidence[rows], 1)),
+                "probability": _mean(np.minimum(probability[rows], 1)),
                 "covering": _mean(covered[rows]),
                 "accuracy": None if labels is None else _mean(top[known] == labels[known]),
             }

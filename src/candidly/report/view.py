@@ -36,7 +36,7 @@ _COSTS = {
 
 @dataclass(frozen=True)
 class Name:
-    """A name as the table shows it, the full name if it was cut, and the score of a removed candidate."""
+    """A name as the table shows it, the full name if it was cut, and the probability of the class."""
 
     shown: str
     full: str | None
@@ -83,6 +83,7 @@ def view(facts: ReportFacts) -> dict[str, Any]:
         "rest": len(names) - len(facts.shown),
         "doubtful": [_doubtful(row, names, set(options)) for row in facts.doubtful],
         "has_ids": any(row["id"] is not None for row in facts.doubtful),
+        "has_outside": any(row["outside"] is not None for row in facts.doubtful),
         "has_truth": any(row["true"] is not None for row in facts.doubtful),
         "options": [(index, cut(names[index], 60)) for index in options],
         "more_options": more_options,
@@ -247,20 +248,25 @@ def _top(counts: list[list[int]], cells: list[tuple[int, int]], hints: list[str]
 
 
 def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, Any]:
-    gone = sorted(zip(row["removed"], row["scores"], strict=True), key=lambda pair: -pair[1])
-    kept = [index for index in row["candidates"] if index not in set(row["removed"])]
-    true = row["true"]
-    fate = "removed" if true in row["removed"] else "kept" if true in kept else "not a candidate"
+    removed = set(row["removed"])
+    scored = sorted(zip(row["candidates"], row["scores"], strict=True), key=lambda pair: -pair[1])
+    gone = [(index, score) for index, score in scored if index in removed]
+    kept = [(index, score) for index, score in scored if index not in removed]
+    true, outside = row["true"], row["outside"]
+    fate = "removed" if true in removed else "kept" if true in row["candidates"] else "not a candidate"
     return {
+        "priority": row["priority"],
         "row": row["row"],
         "id": None if row["id"] is None else Name.of(visible(row["id"])),
-        "kept": [Name.of(names[index]) for index in kept[:_MOST_NAMES]],
+        "kept": [Name.of(names[index], score) for index, score in kept[:_MOST_NAMES]],
         "more_kept": len(kept[_MOST_NAMES:]),
         "removed": [Name.of(names[index], score) for index, score in gone[:_MOST_NAMES]],
         "more_removed": len(gone[_MOST_NAMES:]),
         "score": (gone[0][1], fixed(gone[0][1])) if gone else None,
         "predicted": Name.of(names[row["predicted"]]),
         "confidence": (row["confidence"], fixed(row["confidence"])),
+        "outside": None if outside is None else Name.of(names[outside], row["outside_score"]),
+        "outside_score": row["outside_score"],
         "true": None if true is None else Name.of(names[true]),
         "fate": fate,
         "classes": " ".join(map(str, sorted(options.intersection(_classes_of(row))))),
@@ -269,7 +275,7 @@ def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, A
 
 def _classes_of(row: Doubtful) -> set[int]:
     """Return the classes that a row can be filtered by."""
-    return {*row["candidates"], row["predicted"], *([] if row["true"] is None else [row["true"]])}
+    return {*row["candidates"], *(index for index in (row["outside"], row["true"]) if index is not None)}
 
 
 def _options(facts: ReportFacts, names: list[str]) -> tuple[list[int], int]:
