@@ -199,8 +199,8 @@ def tolerated_by_prefix(population: int, allowed: int, checked: int, delta: floa
     -----
     K_t is what `tolerated` gives for t rows and a probability ε instead of `delta`. The same ε is used for all t: the
     largest at which the probability that the first a + 1 + K_t rows of the order have at most K_t rows among the first
-    t that are drawn, for some t, does not exceed `delta`. That probability is computed exactly. Let b be a + 1 + K_t, and
-    x the number of these b rows that were drawn. The next row that is drawn is one of them with probability
+    t that are drawn, for some t, does not exceed `delta`. That probability is computed exactly. Let b be a + 1 + K_t,
+    and x the number of these b rows that were drawn. The next row that is drawn is one of them with probability
     ``(b − x) / (population − t)``. If K_t rises, b does, too, and the additional row was drawn with probability
     ``(t − x) / (population − b)``, whatever happened before, because all rows outside of the b rows are alike. So x is
     a Markov chain. docs/evidence/certify.md compares this with martingales (I. Waudby-Smith and A. Ramdas, *Confidence
@@ -373,8 +373,9 @@ def violation(lost: Tensor, population: int, allowed: int, checked: int, delta: 
     -----
     The certificate is wrong if some λ has at most K losses in V and more than a outside. With D(λ) losses in all, that
     is ``k(λ) ≤ min(K, D(λ) − a − 1)``. Losses outside V rise with λ, so among all λ with D ≤ a + K the last one
-    decides, and among those with D > a + K the first one, because k rises. With d and e losses at these two, the probability is
-    ``P(k_e ≤ K) + P(k_d ≤ d − a − 1, k_e > K)``, a sum of hypergeometric probabilities: there is no simulation.
+    decides, and among those with D > a + K the first one, because k rises. With d and e losses at these two, the
+    probability is ``P(k_e ≤ K) + P(k_d ≤ d − a − 1, k_e > K)``, a sum of hypergeometric probabilities, without
+    simulation.
 
     Examples
     --------
@@ -549,10 +550,9 @@ def draw(
     plan = VerificationPlan((), alpha, confidence, seed, sequential, family, len(earlier) + 1, n, population)
     if (rest := left([*earlier, plan])) <= 1 - MOST_SPENT:
         before = f" after {len(earlier)} earlier plans for this model, whose risks are added" if earlier else ""
-        again = ", or fit the classifier again with another random_state" if earlier else ""
         raise ValueError(
-            f"confidence is {confidence}, which leaves {rest:.4g}{before}; more than {1 - MOST_SPENT} must be left: use "
-            f"a higher confidence{again}"
+            f"confidence is {confidence}, which leaves {rest:.4g}{before}; more than {1 - MOST_SPENT} must be left, so "
+            "use a higher confidence"
         )
     chosen = np.random.default_rng([seed, plan.number]).permutation(members.numpy())[:m]
     plan = VerificationPlan(
