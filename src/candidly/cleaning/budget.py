@@ -177,6 +177,20 @@ class Budget:
         removable = find_removable(q, S, self._protect(q))
         return class_limits(q, removable, torch.tensor([alpha], dtype=torch.float64, device=q.device))[0]
 
+    def levels(self, log_p: Tensor, S: Tensor) -> Tensor:
+        """Return the smallest level at which `keep` removes each candidate, (N, C) in float64; inf if there is none.
+
+        ``levels(log_p, S) > alpha`` is what ``keep(log_p, S, alpha)`` keeps of S, at every level `alpha`. The level is
+        inf for a row's most likely candidate, for candidates that cannot be told from it, and for other classes.
+        """
+        q = self.probabilities(log_p, S)
+        removable = find_removable(q, S, self._protect(q))
+        found = torch.full(q.shape, torch.inf, dtype=torch.float64, device=q.device)
+        for level, column, rows, total in zip(found.T, q.T, removable.T, q.sum(0, dtype=torch.float64), strict=True):
+            values, spent = _add_up(column[rows])
+            level[rows] = _smallest_level(spent, total)[torch.searchsorted(values, column[rows])]
+        return found
+
     def apply(self, log_p: Tensor, S: Tensor, limits: Tensor) -> Tensor:
         """Return the candidates that are kept, given the class limits of these or of other rows; no row is emptied.
 
@@ -534,8 +548,28 @@ def _remove(q: Tensor, S: Tensor, removable: Tensor, limits: Tensor) -> Tensor:
 
 def _spend(values: Tensor, amounts: Tensor) -> Tensor:
     """Return for each amount the largest value whose sum with all values up to it is at most the amount; -1 if none."""
+    values, spent = _add_up(values)
+    fits = torch.searchsorted(spent, _allow(amounts), right=True)
+    return torch.cat([values.new_full((1,), -1), values])[fits]
+
+
+def _add_up(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct values in increasing order, and for each the sum of all values up to it."""
     values = values.sort().values
     last = torch.cat([values[1:] != values[:-1], values.new_ones(len(values[:1]), dtype=torch.bool)])  # of equal values
-    spent = values.cumsum(0, dtype=torch.float64)[last]
-    fits = torch.searchsorted(spent, amounts * (1 + 1e-9), right=True)  # sums depend on their order
-    return torch.cat([values.new_full((1,), -1), values[last]])[fits]
+    return values[last], values.cumsum(0, dtype=torch.float64)[last]
+
+
+def _allow(amounts: Tensor) -> Tensor:
+    return amounts * (1 + 1e-9)  # sums depend on their order
+
+
+def _smallest_level(spent: Tensor, total: Tensor) -> Tensor:
+    """Return the smallest level at which each sum is allowed, in the arithmetic of `_spend`."""
+    level = torch.where(spent > 0, spent / _allow(total), 0.0)
+    up, down = torch.full_like(level, torch.inf), torch.zeros_like(level)
+    while (short := _allow(level * total) < spent).any():  # division rounds
+        level = torch.where(short, level.nextafter(up), level)
+    while (long := (level > 0) & (_allow((lower := level.nextafter(down)) * total) >= spent)).any():
+        level = torch.where(long, lower, level)
+    return level

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from candidly.candidates.votes import Votes
 from candidly.checks.machine import in_bytes
+from candidly.cleaning import Certificate, VerificationPlan
 from candidly.cleaning.audit import Audit, format_estimate
 from candidly.cleaning.budget import MIN_ROWS
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
@@ -138,6 +139,23 @@ def describe_evaluation(result: Evaluation, plot: Path | None) -> tuple[list[str
     return [*str(result).splitlines(), *([] if place is None else [f"plot: {place}"])], result.to_json() | {
         "plot": place
     }
+
+
+def describe_plan(plan: VerificationPlan, model: Path, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about rows to check."""
+    lines = [
+        str(plan),
+        f"rows to check: {name_place(out)}; write the true label of each row into the column answer, without looking "
+        "at predictions",
+        f"then run `candidly certify {model} FILE --out cleaned.csv`; rows without an answer will count as lost",
+    ]
+    return lines, {"plan": plan.to_json(), "tolerated": plan.tolerated[-1], "model": str(model), "to_check": out}
+
+
+def describe_certificate(certificate: Certificate, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about certified rows."""
+    lines = [*certificate.lines(), f"cleaned: {name_place(out)}"]
+    return lines, certificate.to_json() | {"cleaned": out}
 
 
 def write_page(report: ReportFacts, page: Path | None) -> None:

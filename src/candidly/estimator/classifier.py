@@ -21,14 +21,14 @@ from torch import Tensor
 from candidly import conformal
 from candidly.candidates import Candidates
 from candidly.checks import arguments
-from candidly.cleaning import Cleaner, find_cleaner
+from candidly.cleaning import Certificate, Cleaner, VerificationPlan, certify, find_cleaner
 from candidly.cleaning.audit import ALPHAS, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
 from candidly.engine.device import find_device, usual_settings
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
-from candidly.estimator import crossfit, learners, saving, scoring, targets
+from candidly.estimator import crossfit, learners, saving, scoring, targets, verification
 from candidly.estimator.crossfit import Trained
 from candidly.estimator.folds import Plan, count_copies, make_plan
 from candidly.estimator.leaks import point_out_bags
@@ -159,6 +159,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). A
         model that was saved with ``lean=True``, or by an older version, has None, and none of the attributes from
         `candidates_` to `outside_proba_`.
+    ledger_ : tuple of VerificationPlan
+        The verifications that were planned since `fit` (`plan_verification`); it is saved with the model.
     history_ : dict of ndarray, shape (epochs, networks)
         One value per epoch of loss, mean_candidates and share_changed and, where they exist, covering_rate, alpha,
         threshold and estimated_lost. Without early stopping, covering_rate is that of 2,500 to 5,000 held-out rows per
@@ -631,7 +633,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Set the fitted attributes that are saved with a model."""
         self.__dict__.pop("_cleaned", None)
         self.model_, self.calibration_ = saved.model, saved.calibration
-        self.fit_record_ = saved.record
+        self.fit_record_, self.ledger_ = saved.record, saved.ledger
         cleaning = saved.cleaning
         self.budget_ = None if cleaning is None else cleaning.budget
         self._set_limits(*((None, None) if cleaning is None else (cleaning.alpha, cleaning.limits)))
@@ -817,6 +819,112 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         y = None if y_true is None else torch.from_numpy(targets.number(y_true, S.classes, len(S))[0])[rows]
         return audit(record.log_p(rows), record.sets[rows], self.budget_, alphas=levels, y=y, class_names=S.classes)
 
+    @usual_settings
+    def plan_verification(
+        self, m: int, *, alpha: float = 0.05, confidence: float = 0.9, seed: int = 0, sequential: bool = False
+    ) -> VerificationPlan:
+        """Draw training rows to check by hand, so that `certify` can bound the number of lost labels.
+
+        The plan is added to `ledger_` before any row is checked; save the model to keep it. The rows are drawn one by
+        one from the held-out rows that can lose a candidate, also if the classifier was fitted with groups.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows to check; with `sequential`, the largest number. At least 45 are needed at the default
+            `alpha` and `confidence`; more rows let `certify` remove more candidates.
+        alpha : float
+            Fraction of all training rows that may lose their true label.
+        confidence : float
+            Probability, over the draw, with which the certificate holds.
+        seed : int
+            Seed of the draw. Every plan of a classifier is another draw, also with the same seed.
+        sequential : bool
+            Whether `certify` may be called after any number of rows, checked in the order of ``plan.rows``, to stop
+            early. This tolerates fewer losses than checking all `m` rows.
+
+        Returns
+        -------
+        VerificationPlan
+            Its ``rows`` are the numbers of the rows to check. Check them without looking at what the model predicts.
+
+        Raises
+        ------
+        ValueError
+            If nothing could be certified: too few rows, or a level that allows more rows to lose their label than can
+            lose a candidate. Also if earlier plans leave too little confidence: a plan lowers the confidence of all
+            statements about this classifier by 1 − `confidence`, and more than one half must be left.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> true = np.where(X[:, 0] > 0, "right", "left")
+        >>> y = [{label, name} for label, name in zip(true, rng.choice(["left", "right", "up"], 400))]
+        >>> classifier = PartialLabelClassifier(random_state=0).fit(X, y)
+        >>> plan = classifier.plan_verification(60)
+        >>> certificate = classifier.certify({row: true[row] for row in plan.rows})
+        >>> certificate.statement  # doctest: +ELLIPSIS
+        'With 90% confidence, at most 20 of 400 rows (5%; alpha 0.05) have lost their true label: 60 rows drawn ...'
+        >>> certificate.candidates.mean_size < classifier.fit_record_.candidates.mean_size
+        True
+        """
+        record, budget, family = self._rules()
+        plan = certify.draw(
+            verification.held_out_levels(record, budget),
+            record.held_out,
+            len(record.candidates),
+            arguments.integer("m", m, least=1),
+            alpha=arguments.fraction("alpha", alpha),
+            confidence=arguments.fraction("confidence", confidence),
+            seed=arguments.integer("seed", seed, least=0),
+            sequential=arguments.flag("sequential", sequential),
+            family=family,
+            earlier=self.ledger_,
+        )
+        self.ledger_ = (*self.ledger_, plan)
+        return plan
+
+    @usual_settings
+    def certify(self, answers: Any, plan: VerificationPlan | None = None) -> Certificate:
+        """Remove as many candidates as the checked rows allow, with a bound on the number of lost labels.
+
+        Parameters
+        ----------
+        answers : mapping of int to name, or sequence of names
+            True labels of rows that were checked by hand: by row number, or in the order of ``plan.rows``. None means
+            that nobody can tell, "none of these" that no candidate is the true label. Rows of the plan without an
+            answer count as lost. Rows outside the plan may be answered, too: their labels are fixed, but only rows that
+            were drawn count.
+        plan : VerificationPlan, optional
+            The plan of these rows, by default the last one in `ledger_`.
+
+        Returns
+        -------
+        Certificate
+            The cleaned candidates and what is certified about them. `candidates_` and `limits_` do not change.
+
+        Notes
+        -----
+        With the confidence of the certificate, over the draw of the rows, at most a fraction `alpha` of all training
+        rows lose their true label. This needs no assumption about networks, groups, or how candidates came about, but
+        it needs right answers, by somebody who does not know what the model predicts. `candidly.cleaning.certify` holds
+        the proof. To ask again with more answers of the same plan is fine.
+        """
+        record, budget, family = self._rules()
+        plan = verification.find_plan(self.ledger_, plan, family)
+        found = verification.read_answers(answers, plan, record.candidates.classes)
+        levels, confidence = verification.held_out_levels(record, budget), certify.left(self.ledger_)
+        return certify.certify(plan, levels, record.held_out, record.candidates, found, confidence)
+
+    def _rules(self) -> tuple[FitRecord, Budget, str]:
+        """Return what cleans the training rows, and its hash."""
+        record = self._training_rows("a certificate")
+        if self.budget_ is None:
+            self._refuse_to_clean()
+        return record, self.budget_, verification.fingerprint(record, self.budget_)
+
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({}), *, lean: bool = False) -> None:
         """Write the model to a folder: `model.json`, a file of tensors, and further files in `more`, by name.
 
@@ -830,7 +938,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         lean : bool
             Whether to leave out the training rows (`fit_record_`): their candidates, the probabilities of these, and
             the folds. Then the loaded model predicts and cleans further rows at level `alpha_`, but it has no
-            `candidates_` and cannot `audit` or `reclean`.
+            `candidates_` and cannot `audit`, `reclean` or `certify`.
         """
         check_is_fitted(self)
         record = None if arguments.flag("lean", lean) else self.fit_record_
@@ -846,6 +954,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self.trained_on_,
             cleaning,
             record,
+            self.ledger_,
         ).write(arguments.path("folder", folder), more)
 
     @classmethod
