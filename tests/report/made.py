@@ -117,8 +117,9 @@ def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS)
     )
 
 
-def audit(C, rows, truth=True, declined=None, alphas=(0.01, 0.02, 0.05, 0.1, 0.2)):
+def audit(C, rows, truth=True, declined=None, alphas=(0.01, 0.02, 0.05, 0.1, 0.2), checked=None):
     """Return what cleaning costs; pairs and classes in doubt are the first ones."""
+    verified = {"rows": checked, "unanswered": 2, "outside": 1, "population": rows, "missing": [0.01, 0.001, 0.04]}
     pair = {"numbers": [0, C - 1], "rows": rows / 9, "why": "one of them is likely in about 0 rows without the other"}
     return {
         "levels": [
@@ -130,15 +131,19 @@ def audit(C, rows, truth=True, declined=None, alphas=(0.01, 0.02, 0.05, 0.1, 0.2
                 "declined": declined,
                 "true_lost": 0.9 * alpha if truth else None,
                 "true_removed": 0.51 + alpha if truth else None,
+                "check": None if alpha > 0.1 else min(round(2.2 / alpha), rows),
+                "verified": None if checked is None else [0.9 * alpha, 0.5 * alpha, 1.6 * alpha],
             }
             for alpha in alphas
         ],
         "missing": [0.008, 0.001, 0.029],
-        "error": 0.071,
+        "error": [0.071, 0.03, 0.12],
         "excess": -0.02,
         "classes": [{"number": C // 2, "rows": 7.4, "why": "about 7 rows are too few to learn from"}],
         "pairs": [pair] if C > 1 else [],
-        "words": ["The most likely candidate of about 7.1% of the rows is wrong."],
+        "words": ["The most likely candidate is wrong in a guessed 3 to 12% of the rows."],
+        "known": {"rows": rows // 4, "outside": 3} if truth else None,
+        "verified": None if checked is None else verified,
     }
 
 
@@ -146,8 +151,9 @@ def evaluation(S, kept, predicted, y, known):
     wrong = (S & (y[:, None] != np.arange(S.shape[1])))[known]
     return {
         "rows": int(known.sum()),
+        "outside": 0,
         "accuracy": float((predicted == y)[known].mean()),
-        "true_kept": float(kept[np.arange(len(y)), y][known].mean()),
+        "true_lost": float(1 - kept[np.arange(len(y)), y][known].mean()),
         "wrong_removed": float((wrong & ~kept[known]).sum() / wrong.sum()) if wrong.any() else None,
     }
 

@@ -27,7 +27,7 @@ SHOWN = "document.getElementById('shown').textContent"
 COLOURS = (
     "['body', '.panel', '#rows thead'].map(place => getComputedStyle(document.querySelector(place)).backgroundColor)"
 )
-COUNTED = """['.counted', '.band.lost', '.line.lost', '.chart .used'].map(place => {
+COUNTED = """['.counted', '.band.lost', '.range.lost', '.chart .used'].map(place => {
     const style = getComputedStyle(document.querySelector(place));
     return style.fill + style.stroke;
 })"""
@@ -35,7 +35,7 @@ USED = "[...document.querySelectorAll('.levels tbody tr')].map(row => getCompute
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
 SIZES = """[...document.querySelectorAll('svg')].map(chart => {
     const box = chart.getBoundingClientRect();
-    return [chart.id, box.width, box.height, chart.querySelectorAll('rect, polyline, circle').length];
+    return [chart.id, box.width, box.height, chart.querySelectorAll('rect, polyline, polygon').length];
 })"""
 TIMED = """(() => {
     const start = performance.now();

@@ -144,22 +144,24 @@ def clean(options: CleaningOptions, *, out: str) -> None:
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
 
 
-def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
-    """Estimate what cleaning would cost at several levels, without writing a table.
+def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = None) -> None:
+    """Guess what cleaning would cost at several levels, without writing a table.
 
     Trains as `clean` does, or uses the model of --model, which must have been trained on this table. For each level,
-    prints the estimated fraction of rows that would lose their true label, the estimated fraction of wrong candidates
-    that would be removed (both with 90% intervals), and the number of candidates removed; with --labels, also the true
-    fractions. Then lists classes that cannot be told apart or have too few rows. These are estimates without a
-    guarantee: they assume that the true label is a candidate, and that wrong candidates depend on the features no more
-    than in the synthetic sets that were tested.
+    prints a guessed range for the fraction of rows that would lose their true label, one for the fraction of wrong
+    candidates that would be removed, the number of candidates removed, and how many rows to check to certify the level
+    (`candidly verify plan`); with --labels, also the true fractions. Then lists classes that cannot be told apart or
+    have too few rows. Without true labels these are guesses, not measurements. With --verified, exact 90% intervals
+    from rows that were checked by hand stand beside them; the rows must be drawn at random, not chosen.
 
     Args:
         alphas: Levels besides --alpha, separated by commas (default: 0.01,0.02,0.05,0.1,0.15,0.2,0.3).
+        verified: Table of checked rows with the columns row (from 0) and answer, as `candidly verify plan` writes it.
     """
     from candidly.cleaning.budget import MIN_ROWS
     from candidly.cli.checks import check_folds, check_model, check_page, check_source
-    from candidly.cli.output import describe_audit, describe_reuse, describe_votes, write_page
+    from candidly.cli.output import describe_audit, describe_reuse, describe_status, describe_votes, write_page
+    from candidly.cli.reading import read_checked
     from candidly.report import summarise
 
     with options.output.hide_warnings():
@@ -182,15 +184,16 @@ def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
                 f"{options.model} has {held_out} held-out rows, and an audit needs at least {MIN_ROWS}; remove "
                 "--model, or fit the model with --folds 5"
             )
+        checked = None if verified is None else read_checked(verified, rows.candidates)
         if known is not None:
             _set_level(known, options)
         classifier = _train(rows, options.training, options.output) if known is None else known
         with options.output.busy("estimating what cleaning costs"):
-            facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels)
+            facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels, checked)
         write_page(facts, options.report)
     lines, found = describe_reuse(*describe_audit(facts, options.report), options.model)
     before, agreement = describe_votes(votes)
-    options.output.show([*before, *lines], found | agreement)
+    options.output.show([describe_status(facts), *before, *lines], found | agreement)
 
 
 def _read_levels(text: str | None) -> tuple[float, ...]:

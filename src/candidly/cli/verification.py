@@ -230,47 +230,22 @@ def _title(plan: "VerificationPlan") -> str:
 
 def _read_answers(classifier: "PartialLabelClassifier", file: str, delimiter: str | None) -> dict[int, Any]:
     """Read the answers by row; rows without an answer are left out. Errors name the file."""
-    from candidly.candidates.values import integer_text
+    from candidly.cli.reading import read_answers as read_file
     from candidly.estimator.verification import read_answers
-    from candidly.messages import did_you_mean
-    from candidly.tables import files, labelled
+    from candidly.tables import labelled
 
     name, ledger, classes = labelled.name_of(file), classifier.ledger_, classifier.model_.classes
-    table = files.read(file, delimiter=delimiter, texts=[_ANSWER, _PLAN])
-    for column in (_ROW, _ANSWER):
-        if column not in table.column_names:
-            hint = did_you_mean(column, table.column_names)
-            raise ValueError(
-                f"{name} has no column {column!r}{hint}; rename it, or keep the columns that `candidly verify` wrote"
-            )
+    answers, plans = read_file(file, classes, delimiter)
     if not ledger:
         raise ValueError("the model has no plan; make one with `candidly verify plan` before rows are checked")
-    texts = {
-        column: labelled.column_texts(table.column(column), f"column {column!r} of {name}")
-        for column in (_PLAN, _ROW, _ANSWER)
-        if column in table.column_names
-    }
-    if _PLAN in texts:
-        for title in texts[_PLAN]:
+    if plans is not None:
+        for title in plans:
             if title is not None and title != _title(ledger[-1]):
                 raise ValueError(
                     f"{name} holds rows of {title!r}, but the last plan of the model is {_title(ledger[-1])!r}; name "
                     "the file with its rows, or the model that this file belongs to"
                 )
-    named = {str(one): one for one in classes}
-    found: dict[int, Any] = {}
-    for line, (row, answer) in enumerate(zip(texts[_ROW], texts[_ANSWER], strict=True)):
-        number = None if row is None else integer_text(row)
-        if number is None:
-            raise ValueError(
-                f"{name} has {row!r} in column 'row', row {line} of the file; write the number that `candidly verify` "
-                "gave the row"
-            )
-        if answer is None or answer == "":
-            continue
-        given = named.get(answer, answer)
-        if found.setdefault(int(number), given) != given:
-            raise ValueError(f"{name} has two answers for row {number}; keep one of them")
+    found = {row: answer for row, answer in answers.items() if answer is not None}
     try:
         read_answers(found, ledger[-1], classes)
     except ValueError as error:

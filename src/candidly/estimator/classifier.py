@@ -800,15 +800,37 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return scoring.covering_rate(self, X, y, sample_weight)
 
     @usual_settings
-    def audit(self, y_true: Any = None, alphas: Sequence[float] = ALPHAS) -> Audit:
-        """Estimate what cleaning the training rows costs at several levels, from candidates alone.
+    def audit(self, y_true: Any = None, alphas: Sequence[float] = ALPHAS, *, verified: Any = None) -> Audit:
+        """Guess what cleaning the training rows costs at several levels; with checked rows, measure it.
+
+        Without true labels the result is a guess, not a measurement, and says so: docs/evidence/trust.md shows how
+        often it was right. Check rows by hand to know (`verified`), or to get a bound that holds (`plan_verification`).
 
         Parameters
         ----------
         y_true : sequence, optional
-            True labels by name, None where unknown. They are only shown beside the estimates.
+            True labels by name, None where unknown. They are only shown beside the guesses.
         alphas : sequence of float
             Levels.
+        verified : mapping of int to name, or sequence of names, optional
+            True labels of rows that were drawn at random and checked by hand: by row number, or one per row with None
+            where it was not checked. They give exact 90 % intervals of the lost labels at every level, and of the
+            fraction of rows whose true label is not a candidate. The rows must be drawn at random, from all rows or
+            from those with several candidates; rows that were chosen, such as the most doubtful ones, give wrong
+            intervals. In a mapping, None means that nobody can tell, and "none of these" that no candidate is right.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> true = np.where(X[:, 0] > 0, "right", "left")
+        >>> y = [{label, name} for label, name in zip(true, rng.choice(["left", "right", "up"], 400))]
+        >>> classifier = PartialLabelClassifier(random_state=0).fit(X, y)
+        >>> drawn = rng.choice(400, 100, replace=False).tolist()
+        >>> found = classifier.audit(verified={row: true[row] for row in drawn}, alphas=[0.05])
+        >>> found.verified.rows, found.verified.outside, found.levels[0].verified.high < 0.05
+        (100, 0, True)
         """
         record = self._training_rows("an audit")
         levels, S, rows = read_levels(alphas), record.candidates, record.held_out
@@ -816,8 +838,23 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(
                 f"an audit needs at least {MIN_ROWS} held-out rows, and there are {len(rows)}; add rows, or set folds=5"
             )
-        y = None if y_true is None else torch.from_numpy(targets.number(y_true, S.classes, len(S))[0])[rows]
-        return audit(record.log_p(rows), record.sets[rows], self.budget_, alphas=levels, y=y, class_names=S.classes)
+        y = checked = None
+        if y_true is not None:
+            labels, known = targets.number(y_true, S.classes, len(S))
+            y = torch.from_numpy(np.where(known & (labels < 0), certify.NONE_OF_THESE, labels))[rows]
+        if verified is not None:
+            checked = torch.from_numpy(verification.read_checked(verified, len(S), S.classes))[rows]
+        return audit(
+            record.log_p(rows),
+            record.sets[rows],
+            self.budget_,
+            alphas=levels,
+            top=record.top[rows],
+            n=len(S),
+            y=y,
+            verified=checked,
+            class_names=S.classes,
+        )
 
     @usual_settings
     def plan_verification(

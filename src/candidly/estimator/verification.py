@@ -5,11 +5,14 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from candidly.candidates.values import is_missing, plain
 from candidly.checks import arguments
 from candidly.cleaning import Budget
+from candidly.cleaning.audit import NOT_CHECKED
 from candidly.cleaning.certify import CANNOT_TELL, NONE_OF_THESE, VerificationPlan
 from candidly.estimator.record import FitRecord
 from candidly.messages import did_you_mean
@@ -95,10 +98,47 @@ def read_answers(answers: Any, plan: VerificationPlan, classes: tuple[Hashable, 
     return {row: _number(answer, row, column) for row, answer in named.items()}
 
 
-def _row(row: Any, n: int) -> int:
+def read_checked(verified: Any, n: int, classes: tuple[Hashable, ...]) -> NDArray[np.int64]:
+    """Return the class number of each of n rows that was checked, or why there is none, (n,).
+
+    Parameters
+    ----------
+    verified : mapping of int to name, or sequence of names
+        By row, None where nobody can tell; or one per row, None where it was not checked.
+    n : int
+        Number of rows.
+    classes : tuple
+        Class names.
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        A class number, `NONE_OF_THESE`, `CANNOT_TELL`, or `NOT_CHECKED`.
+    """
+    if isinstance(verified, Mapping):
+        named = {_row(row, n, "verified"): answer for row, answer in verified.items()}
+    else:
+        wanted = "a mapping from rows to class names, or a list with one per row, None where it was not checked"
+        given = list(arguments.items("verified", verified, wanted))
+        if len(given) != n:
+            raise ValueError(
+                f"verified has {len(given)} entries, but there are {n} rows; pass one per row, None where it was not "
+                "checked, or a mapping from rows to class names"
+            )
+        named = {row: answer for row, answer in enumerate(map(plain, given)) if not is_missing(answer, blank=True)}
+    if not named:
+        raise ValueError("verified has no checked row; pass the true labels of some rows, drawn at random")
+    column = {name: j for j, name in enumerate(classes)}
+    found = np.full(n, NOT_CHECKED, dtype=np.int64)
+    for row, answer in named.items():
+        found[row] = _number(answer, row, column)
+    return found
+
+
+def _row(row: Any, n: int, what: str = "answers") -> int:
     found = plain(row)
     if type(found) is not int or not 0 <= found < n:
-        raise ValueError(f"answers has the row {arguments.shown(row)}; rows are numbers from 0 to {n - 1}")
+        raise ValueError(f"{what} has the row {arguments.shown(row)}; rows are numbers from 0 to {n - 1}")
     return found
 
 

@@ -35,10 +35,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Point:
-    """An estimate at a level, in percent, and the true value where it is known."""
+    """A guessed range at a level, in percent, and the true value where it is known."""
 
     alpha: float
-    value: float
     low: float
     high: float
     true: float | None
@@ -119,7 +118,7 @@ def describe_curve(values: Curve) -> str:
 
 
 def trade_off(name: str, label: str, points: Sequence[Point], used: float | None) -> str:
-    """Draw a fraction by level: estimates in a band of their intervals, true values, and the level that was used.
+    """Draw a fraction by level: a band of guessed ranges, true values, and the level that was used.
 
     For the name "lost", a dashed line shows what the level allows.
     """
@@ -136,22 +135,25 @@ def trade_off(name: str, label: str, points: Sequence[Point], used: float | None
     if used is not None and 0 < used <= last:
         marks.append(_element("line", class_="used", x1=x(used), y1=y.start, x2=x(used), y2=y.end))
         marks.append(_text(x(used), y.end - 6, f"α = {rounded(used)}", "axis", anchor="middle"))
-    marks += _estimates(name, points, x, y)
-    ends = [f"{one.value:.1f} % at α = {rounded(one.alpha)}" for one in (points[0], points[-1])]
-    words = f"Estimated: {', '.join(dict.fromkeys(ends))}."
+    marks += _guesses(name, points, x, y)
+    ends = [f"{_range(one)} at α = {rounded(one.alpha)}" for one in (points[0], points[-1])]
+    words = f"Guessed: {', '.join(dict.fromkeys(ends))}."
     return _chart(f"cost-{name}", 440, y.start + 44, f"{label}, by level", words, marks)
 
 
-def _estimates(name: str, points: Sequence[Point], x: Scale, y: Scale) -> list[str]:
+def _range(point: Point) -> str:
+    return f"{point.low:.0f} to {point.high:.0f} %"
+
+
+def _guesses(name: str, points: Sequence[Point], x: Scale, y: Scale) -> list[str]:
     wide = 5 if len(points) == 1 else 0  # the band around a single level
     highs = [(x(one.alpha) + side, y(one.high)) for one in points for side in sorted({-wide, wide})]
     lows = [(x(one.alpha) + side, y(one.low)) for one in points for side in sorted({-wide, wide})]
-    line = _points((x(one.alpha), y(one.value)) for one in points)
     marks = [_element("polygon", class_=f"band {name}", points=_points([*highs, *reversed(lows)]))]
-    marks.append(_element("polyline", class_=f"line {name}", points=line))
     for one in points:
-        hint = _title(f"α = {rounded(one.alpha)}: about {one.value:.1f} %, {one.low:.1f} to {one.high:.1f} %")
-        marks.append(_element("circle", hint, class_=f"dot {name}", cx=x(one.alpha), cy=y(one.value), r=4))
+        across, hint = x(one.alpha), _title(f"α = {rounded(one.alpha)}: a guessed {_range(one)}")
+        ends = {"x1": across, "x2": across, "y1": y(one.low), "y2": y(one.high)}
+        marks.append(_element("line", hint, class_=f"range {name}", **ends))
     for one in points:
         if one.true is not None:
             across, down = x(one.alpha), y(one.true)

@@ -68,11 +68,17 @@ class Bin(TypedDict):
 
 
 class Truth(TypedDict):
-    """Results on the rows with a known true label; None where there is nothing to count."""
+    """Results on the held-out rows with a known true label; None where there is nothing to count.
+
+    In `outside` of these rows the true label is not a candidate, so it cannot be lost. `true_lost` is a fraction of all
+    rows with a known true label, as in `candidly.cleaning.audit.Level`; `wrong_removed` is one of the wrong candidates
+    of the other rows.
+    """
 
     rows: int
+    outside: int
     accuracy: float | None
-    true_kept: float | None
+    true_lost: float | None
     wrong_removed: float | None
 
 
@@ -86,6 +92,25 @@ class LevelFacts(TypedDict):
     declined: str | None
     true_lost: float | None
     true_removed: float | None
+    check: int | None
+    verified: list[float] | None
+
+
+class KnownFacts(TypedDict):
+    """Rows with a known true label, and those of them in which it is not a candidate."""
+
+    rows: int
+    outside: int
+
+
+class VerifiedFacts(TypedDict):
+    """Rows that were checked by hand, as in `candidly.cleaning.audit.Verified`."""
+
+    rows: int
+    unanswered: int
+    outside: int
+    population: int
+    missing: list[float]
 
 
 class DoubtFacts(TypedDict):
@@ -105,15 +130,17 @@ class PairFacts(TypedDict):
 
 
 class AuditFacts(TypedDict):
-    """What cleaning costs (estimated), as returned by `candidly.cleaning.Audit.to_json`."""
+    """What cleaning costs, as returned by `candidly.cleaning.Audit.to_json`."""
 
     levels: list[LevelFacts]
     missing: list[float]
-    error: float
+    error: list[float]
     excess: float
     classes: list[DoubtFacts]
     pairs: list[PairFacts]
     words: list[str]
+    known: KnownFacts | None
+    verified: VerifiedFacts | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +265,7 @@ def _check_levels(levels: list[LevelFacts]) -> None:
     require(alphas == sorted(set(alphas)), "the order of audit['levels']", alphas)
     for i, one in enumerate(levels):
         require(0 < one["alpha"] < 1, f"audit['levels'][{i}]['alpha']", one["alpha"])
-        for name in ("lost", "removed"):  # either an estimate, or a reason for its absence
+        for name in ("lost", "removed"):  # either a guess, or a reason for its absence
             require((one[name] is None) != (one["declined"] is None), f"audit['levels'][{i}][{name!r}]", one[name])
 
 
@@ -271,7 +298,7 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         "true": optional(index),
     }
     one_bin = {"low": share, "high": share, "count": counted, "probability": rate, "covering": rate, "accuracy": rate}
-    truth = {"rows": counted, "accuracy": rate, "true_kept": rate, "wrong_removed": rate}
+    truth = {"rows": counted, "outside": counted, "accuracy": rate, "true_lost": rate, "wrong_removed": rate}
     return {
         "changed": counted,
         **dict.fromkeys(("before", "after"), sizes),
@@ -283,10 +310,11 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
 
 
 def _audit_check(classes: int, rows: int) -> Check:
-    index, rate = count(0, classes - 1), optional(share)
+    index, rate, counted = count(0, classes - 1), optional(share), count(0, rows)
     level = {
         "alpha": share,
-        **dict.fromkeys(("lost", "removed"), optional(_check_estimate)),
+        **dict.fromkeys(("lost", "removed", "verified"), optional(_check_estimate)),
+        "check": optional(counted),
         "candidates": count(0, rows * (classes - 1)),
         "declined": optional(text),
         **dict.fromkeys(("true_lost", "true_removed"), rate),
@@ -297,11 +325,20 @@ def _audit_check(classes: int, rows: int) -> Check:
         {
             "levels": list_of(record(level), 1, MOST_LEVELS),
             "missing": _check_estimate,
-            "error": share,
+            "error": _check_estimate,
             "excess": number,
             "classes": list_of(record(doubt), 0, classes),
             "pairs": list_of(record(pair), 0),
             "words": list_of(text, 0),
+            "known": optional(record({"rows": counted, "outside": counted})),
+            "verified": optional(
+                record(
+                    {
+                        **dict.fromkeys(("rows", "unanswered", "outside", "population"), counted),
+                        "missing": _check_estimate,
+                    }
+                )
+            ),
         }
     )
 
