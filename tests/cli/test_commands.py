@@ -241,7 +241,7 @@ def test_levels_without_an_estimate_say_why():
     lines, _ = describe_audit(found, None)
     assert lines.count("No guess: too noisy.") == 1
     assert re.split(r"\s{2,}", lines[4]) == ["0.05 *", "–", "–", "65", "44"]
-    assert "true labels lost: no estimate (too noisy)" in describe_report(found, {})[0]
+    assert "true labels lost: no guess (too noisy)" in describe_report(found, {})[0]
 
 
 def test_the_help_names_the_levels():
