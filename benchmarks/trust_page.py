@@ -21,12 +21,17 @@ Results = dict[str, Any]
 
 def write(results: Results) -> None:
     """Write each table between its markers, and the plot."""
-    parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
-    for part, tables in parts.items():
-        for table in tables if part in results else ():
-            fill(PAGE, "\n".join(table(results[part])), table.__name__)
+    for block, text in tables(results).items():
+        fill(PAGE, text, block)
     if "real" in results and importlib.util.find_spec("matplotlib") is not None:
         draw(results["real"]["rules"])
+
+
+def tables(results: Results) -> dict[str, str]:
+    """Return the tables of all parts in the results by the name of their block."""
+    parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
+    made = [(table, results[part]) for part, some in parts.items() if part in results for table in some]
+    return {table.__name__: "\n".join(table(found)) for table, found in made}
 
 
 def row(cells: Iterable[Any]) -> str:
