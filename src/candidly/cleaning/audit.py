@@ -48,9 +48,8 @@ NOT_CHECKED = -3
 """In place of a class number: the row was not drawn."""
 
 ASSUMPTIONS = (
-    "Guesses are not measurements: they come from the candidates and from what the networks say about themselves, "
-    "without a guarantee. They were widened until they held nearly all known losses of synthetic and real candidate "
-    "sets; on other data losses may lie outside."
+    "Guesses are not measurements: they come from candidates and networks, without true labels and without a "
+    "guarantee. The ranges held nearly all losses where labels are known; on other data losses may lie outside."
 )
 """What to think of the guesses of an audit."""
 
@@ -221,7 +220,8 @@ class Audit:
         return [
             self.status(used),
             *_table(self.levels, used),
-            "Fractions of rows are of all rows." + " *: the level alpha at which candidates are removed." * marked,
+            "Fractions of rows are of all rows. Rows to check: enough to certify the level if none has lost its label."
+            + " *: the level alpha at which candidates are removed." * marked,
             *(f"No guess: {reason}." for reason in reasons),
             *self.truths(),
             ASSUMPTIONS,
@@ -350,9 +350,10 @@ def audit(
     cautious = conformal.candidate_probabilities(log_p, S, budget.cautious)
     unknown = uninformed(log_p.argmax(-1) if top is None else top, S)
     alphas = sorted(alphas)
-    removable = budget.levels(log_p, S)
+    largest = [certify.CAP * alpha for alpha in alphas]  # what a certificate of the level may use
+    populations = [int((S & ~kept).any(-1).sum()) for kept in budget.keep_each(cautious, S, largest)]
     levels = []
-    for alpha, kept in zip(alphas, budget.keep_each(cautious, S, alphas), strict=True):
+    for alpha, population, kept in zip(alphas, populations, budget.keep_each(cautious, S, alphas), strict=True):
         lost = None if declined else estimate_lost(fitted, cautious, S, kept, unknown)
         candidates = int((S & ~kept).count_nonzero())
         levels.append(
@@ -363,7 +364,7 @@ def audit(
                 candidates,
                 declined,
                 *_truth(S, kept, y),
-                check=_rows_to_check(certify.use_levels(removable, alpha), alpha, len(S) if n is None else n),
+                check=_rows_to_check(population, alpha, len(S) if n is None else n),
                 verified=None if verified is None else _verify(S & ~kept, verified),
             )
         )
@@ -403,9 +404,9 @@ def _truth(S: Tensor, kept: Tensor, y: Tensor | None) -> tuple[float | None, flo
     return lost, 0.0 if math.isnan(removed) else removed  # without wrong candidates, none was removed
 
 
-def _rows_to_check(levels: Tensor, alpha: float, n: int) -> int | None:
+def _rows_to_check(population: int, alpha: float, n: int) -> int | None:
     """Return the number of rows that a certificate of the level needs, if no checked row loses its label."""
-    population, allowed = int(levels.isfinite().any(1).sum()), certify.count_allowed(n, alpha)
+    allowed = certify.count_allowed(n, alpha)
     return certify.rows_needed(population, allowed, certify.risk(CONFIDENCE)) if population > allowed else None
 
 

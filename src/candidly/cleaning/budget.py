@@ -321,15 +321,29 @@ def estimate_lost(fitted: Tensor, cautious: Tensor, S: Tensor, kept: Tensor, uni
     geometric mean of the two sums. The interval goes from `LOWER_FACTOR` times the lower sum to `UPPER_FACTOR` times
     the largest account, and is widened by chance. It never exceeds the fraction of rows that lost a candidate.
     """
+    return widen(account(fitted, cautious, S, kept, uninformed), len(S))
+
+
+class Account(NamedTuple):
+    """A fraction of rows by the networks' probabilities, at both temperatures, and by chance; and its upper bound."""
+
+    own: float
+    safe: float
+    by_chance: float
+    most: float
+
+
+def account(fitted: Tensor, cautious: Tensor, S: Tensor, kept: Tensor, uninformed: Tensor) -> Account:
+    """Return the accounts of the fraction of rows whose true label was removed, which `estimate_lost` explains."""
     n, sums = len(S), [0.0, 0.0, 0.0]
     changed = 0
-    for own, safe, s, k, unknown in conformal.blocks(fitted, cautious, S, kept, uninformed):
+    for *q, s, k, unknown in conformal.blocks(fitted, cautious, S, kept, uninformed):
         gone = s & ~k
-        lost = unknown * gone.sum(-1) / s.sum(-1)
-        parts = (own[gone].sum(dtype=torch.float64), safe[gone].sum(dtype=torch.float64), lost.sum())
+        parts = [*(part[gone].sum(dtype=torch.float64) for part in q), (unknown * gone.sum(-1) / s.sum(-1)).sum()]
         sums = [total + float(part) for total, part in zip(sums, parts, strict=True)]
         changed += int(gone.any(-1).sum())
-    return _widen(*(total / n for total in sums), most=changed / n, n=n)
+    own, safe, by_chance = (total / n for total in sums)
+    return Account(own, safe, by_chance, changed / n)
 
 
 def estimate_error(fitted: Tensor, cautious: Tensor, S: Tensor, uninformed: Tensor) -> Estimate:
@@ -337,16 +351,17 @@ def estimate_error(fitted: Tensor, cautious: Tensor, S: Tensor, uninformed: Tens
     sizes = S.sum(-1).double()
     own, safe = (float(1 - q.amax(-1).double().mean()) for q in (fitted, cautious))
     by_chance = float((uninformed * (1 - 1 / sizes)).mean())
-    return _widen(own, safe, by_chance, most=float((sizes > 1).double().mean()), n=len(S))
+    return widen(Account(own, safe, by_chance, float((sizes > 1).double().mean())), len(S))
 
 
-def _widen(own: float, safe: float, by_chance: float, *, most: float, n: int) -> Estimate:
-    """Return the guess and the interval from the networks' accounts, at two temperatures, and the one by chance."""
-    low, high = (min(max(share, 0.0), most) for share in sorted((own, safe)))  # rounding may exceed the bounds
-    lowest, highest = LOWER_FACTOR * low, min(UPPER_FACTOR * max(high, by_chance), most)
+def widen(found: Account, n: int, lower: float = LOWER_FACTOR, upper: float = UPPER_FACTOR) -> Estimate:
+    """Return the guess, and the interval that the accounts of n rows, the factors and chance allow."""
+    bounds = sorted((found.own, found.safe))
+    low, high = (min(max(share, 0.0), found.most) for share in bounds)  # rounding may exceed the bounds
+    lowest, highest = lower * low, min(upper * max(high, found.by_chance), found.most)
     lowest -= NORMAL_90 * math.sqrt(lowest * (1 - lowest) / n)
     highest += NORMAL_90 * math.sqrt(highest * (1 - highest) / n)
-    return Estimate(math.sqrt(low * high), max(lowest, 0.0), min(highest, most))
+    return Estimate(math.sqrt(low * high), max(lowest, 0.0), min(highest, found.most))
 
 
 def expected_error(log_p: Tensor, S: Tensor, temperature: float) -> float:

@@ -90,8 +90,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Number of folds. With 2 or more, every fold is held out from `members` networks. With 1, all networks are
         trained on the same rows, without `validation_fraction` of them.
     alpha : float
-        Level of `candidates_`: the fraction of training rows that may lose their true label. It is met by estimates,
-        which `audit` shows; docs/evidence/trust.md reports how good they are and when they fail.
+        Level of `candidates_`: the fraction of training rows that may lose their true label. It is met by guesses
+        that networks make about themselves (`audit`; docs/evidence/trust.md reports how good they are and when they
+        fail). For a level that holds, check some rows by hand (`plan_verification`, `certify`).
     force_cleaning : bool
         Whether to remove candidates after training even if losses cannot be estimated: the networks predict held-out
         rows no better than chance, or true labels seem to be missing. Otherwise a warning says so, and all candidates
