@@ -1,5 +1,6 @@
 """Certified cleaning: plans, certificates and their bounds."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -236,6 +237,10 @@ def test_a_plan_of_other_rows_is_refused():
     plan = certify.draw(levels, rows, N, M, **SETTINGS)
     with pytest.raises(ValueError, match="made for other rows"):
         certify.certify(plan, levels[:-1], rows[:-1], S, answered(plan, y), 0.9)
+    for other in (3, 25):  # not held out; cannot lose anything
+        wrong = dataclasses.replace(plan, rows=(other, *plan.rows[1:]))
+        with pytest.raises(ValueError, match="made for other rows"):
+            certify.certify(wrong, levels, rows, S, answered(plan, y), 0.9)
 
 
 def test_json():
