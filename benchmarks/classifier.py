@@ -176,6 +176,19 @@ def _cell(cells: list[dict[str, Any]]) -> str:
     return f"{accuracy.mean():.1f}{spread}"
 
 
+def write_pages(cells: list[dict[str, Any]]) -> None:
+    """Fill the tables of the pages."""
+    published = [f"{PUBLISHED[name]:.2f}" if name in PUBLISHED else "" for name in (*REAL, *WHOLE)]
+    best = f"| best published single network | {' | '.join(published)} |"
+    networks = [cell for cell in cells if cell["learner"] in NETWORKS]
+    parts = [
+        f"{tables(networks, 'report', (*REAL, *WHOLE))}\n{best}",
+        tables(networks, "report", (*GROUPED, "digits", "digits+uniform-0.3")),
+    ]
+    fill(PAGE, "\n\n".join(parts), "classifier")
+    fill(BASES_PAGE, "\n\n".join([tables(cells, "report", SMALL), tables(cells, "choose", ("msrc-v2", "lost"))]))
+
+
 def main() -> None:
     """Measure, collect, or write the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -91,6 +91,8 @@ SETTINGS = (
     Setting("conformal+pop", 6400),
     Setting("conformal+proden", 12800),
     Setting("conformal+crosel", 12800),
+    *(Setting("conformal+balanced", steps) for steps in (3200, 6400, 12800)),
+    Setting("balanced"),
 )
 
 

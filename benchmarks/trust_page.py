@@ -21,12 +21,17 @@ Results = dict[str, Any]
 
 def write(results: Results) -> None:
     """Write each table between its markers, and the plot."""
-    parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
-    for part, tables in parts.items():
-        for table in tables if part in results else ():
-            fill(PAGE, "\n".join(table(results[part])), table.__name__)
+    for block, text in tables(results).items():
+        fill(PAGE, text, block)
     if "real" in results and importlib.util.find_spec("matplotlib") is not None:
         draw(results["real"]["rules"])
+
+
+def tables(results: Results) -> dict[str, str]:
+    """Return the tables of all parts in the results by the name of their block."""
+    parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
+    made = [(table, results[part]) for part, some in parts.items() if part in results for table in some]
+    return {table.__name__: "\n".join(table(found)) for table, found in made}
 
 
 def row(cells: Iterable[Any]) -> str:
@@ -56,18 +61,19 @@ def rules(found: Results) -> Iterator[str]:
 
 
 def audits(found: Results) -> Iterator[str]:
-    """Yield the estimates of the audit on lost and bird-song, and the truth."""
-    yield from head(["dataset", "α", "lost", "estimate", "90 % interval", "holds it", "declined"])
+    """Yield the estimates of the audit on real datasets, with folds by row and by group, and the truth."""
+    yield from head(["dataset", "folds by", "α", "lost", "estimate", "90 % interval", "holds it", "declined"])
     for name in DATASETS:
-        for alpha in ALPHAS:
-            rows = found["audit"][f"{name} {alpha}"]
-            given = [bounds for _, _, bounds, _ in rows if bounds is not None]
-            held = sum(bounds is not None and bounds[1] <= lost <= bounds[2] for lost, _, bounds, _ in rows)
-            value, low, high = np.mean(given, axis=0)
-            lost = np.mean([one[0] for one in rows])
-            shown = f"{percent(low)} to {percent(high)}"
-            cells = [name, alpha, percent(lost), percent(value), shown, f"{held} of {len(given)}"]
-            yield row([*cells, len(rows) - len(given)])
+        for kind, folds in (("split", "row"), ("split grouped", "group")):
+            for alpha in ALPHAS:
+                rows = found["audit"][f"{name} | {kind} | {alpha}"]
+                given = [bounds for _, _, bounds in rows if bounds is not None]
+                held = sum(bounds is not None and bounds[1] <= lost <= bounds[2] for lost, _, bounds in rows)
+                value, low, high = np.mean(given, axis=0) if given else [np.nan] * 3
+                lost = np.mean([one[0] for one in rows])
+                shown = f"{percent(low)} to {percent(high)}"
+                cells = [name, folds, alpha, percent(lost), percent(value), shown, f"{held} of {len(given)}"]
+                yield row([*cells, len(rows) - len(given)])
 
 
 def mechanisms(found: Results) -> Iterator[str]:
@@ -148,8 +154,8 @@ def draw(found: Results) -> None:
 
     shown = {"candidly": "C3", "risk budget alone": "C1", "best (the paper's)": "C0", "singletons": "C2", "worst": "C4"}
     points = {"CLSP": "s", "POP's purge": "D", "cleanlab": "^"}
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+    figure = Figure(figsize=(12, 4), layout="constrained")
+    axes = figure.subplots(1, len(DATASETS), sharey=True)
     for ax, name in zip(axes, DATASETS, strict=True):
         for rule, colour in shown.items():
             curve = np.array([np.mean(found[f"{name} | {rule} | {alpha}"], 0) for alpha in ALPHAS])
@@ -161,6 +167,6 @@ def draw(found: Results) -> None:
             ax.axhline(100 * (1 - alpha), color="0.8", linewidth=0.7, zorder=0)
         ax.set(title=name, xlabel="wrong candidates removed (%)", ylim=(80, 100.5), xlim=(0, 100))
     axes[0].set_ylabel("true labels kept (%)")
-    axes[1].legend(fontsize=8, loc="lower left")
+    axes[-1].legend(fontsize=8, loc="lower left")
     with mpl.rc_context({"svg.hashsalt": "candidly"}):
         figure.savefig(PLOT, metadata={"Date": None})

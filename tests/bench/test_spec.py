@@ -75,7 +75,10 @@ def test_own_parts():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"methods": ("prodne",)}, "unknown method 'prodne' \\(did you mean 'proden'\\?\\); known are proden, rc"),
+        (
+            {"methods": ("prodne",)},
+            "unknown method 'prodne' \\(did you mean 'proden'\\?\\); known are balanced, proden",
+        ),
         ({"methods": ("conf+",)}, "unknown method"),
         (
             {"methods": ("cnof+proden",)},

@@ -706,7 +706,7 @@ def test_true_labels_may_be_unknown(fitted):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "prodn"}, "unknown method 'prodn'; use one of proden"),
+        ({"method": "prodn"}, "unknown method 'prodn'; use one of balanced"),
         ({"cleaner": "soap"}, "unknown cleaner 'soap'; use one of conformal, conf,"),
         ({"members": 0}, "members is 0; it must be an integer of at least 1"),
         ({"folds": 2.5}, r"folds is 2.5; it must be an integer"),

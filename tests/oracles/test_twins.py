@@ -14,6 +14,7 @@ from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
 from candidly.engine.training import Training, fit
 from candidly.methods import METHODS
+from tests.oracles.balanced import Balanced
 from tests.oracles.cases import BATCH, FEATURES, make_method, make_problem, make_recipe
 from tests.oracles.conformal_cleaner import Algorithm1, Published, Revocable
 from tests.oracles.crosel import Crosel
@@ -90,6 +91,9 @@ def assert_state_equal(name: str, model: Model, twin: Twin) -> None:
     method = model.method
     for weights in {"proden": "q", "rc": "q", "cavl": "q", "pop": "q", "valen": "od"}.get(name, ""):
         assert distance(getattr(method, weights)[RUN], getattr(twin, weights)) < 1e-8, weights
+    if isinstance(twin, Balanced):
+        assert distance(method.adjustment[RUN, 0], twin.adjustment) < 1e-8
+        assert distance(method.q[RUN, twin.run.rows], [twin.q[i] for i in twin.run.rows]) < 1e-8
     if isinstance(twin, Pop):
         assert sets(method.support) == twin.support
         assert method.level[RUN].item() == twin.theta

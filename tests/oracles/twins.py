@@ -1,5 +1,6 @@
 """The slow literal twin of every method, by the method's name."""
 
+from tests.oracles.balanced import Balanced
 from tests.oracles.cavl import Cavl
 from tests.oracles.cc import Cc
 from tests.oracles.crosel import Crosel
@@ -10,6 +11,7 @@ from tests.oracles.twin import Twin
 from tests.oracles.valen import Valen
 
 TWINS: dict[str, type[Twin]] = {
+    "balanced": Balanced,
     "proden": Proden,
     "rc": Rc,
     "cc": Cc,

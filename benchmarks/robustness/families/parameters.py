@@ -652,6 +652,11 @@ _TARGETS: dict[str, Target] = {
             ),
         },
     ),
+    "Balanced": Target(
+        lambda **settings: made.train(method=candidly.Balanced(**settings)),
+        candidly.Balanced,
+        {"tau": shares(0.25, zero=True, one=True)},
+    ),
     "Conformal": Target(
         _conformal,
         candidly.Conformal,

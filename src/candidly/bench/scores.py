@@ -15,7 +15,7 @@ __all__ = ["Cell", "Scores"]
 Cell = tuple[str, str]
 
 # The order of rows in tables; other names follow alphabetically.
-_METHODS = ("proden", "rc", "cc", "cavl", "pop", "valen", "crosel")
+_METHODS = ("balanced", "proden", "rc", "cc", "cavl", "pop", "valen", "crosel")
 _CLEANERS = ("", "conf", "clsp", "conformal", "algorithm1", "random")
 
 

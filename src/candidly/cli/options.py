@@ -107,7 +107,7 @@ class TrainingOptions:
     """How to train.
 
     Args:
-        method: Learning method; `candidly methods` lists them (default: proden).
+        method: Learning method; `candidly methods` lists them (default: balanced).
         quality: How much to train: fast, or best, which takes about eight times as long (default: fast).
         base: Train a scikit-learn classifier instead of networks; `candidly methods` lists them.
         cleaner: What removes candidates while training: conformal, clsp or none (default: conformal).

@@ -62,14 +62,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Parameters
     ----------
     method : str or Method
-        How to learn from candidate sets: "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", or an instance.
+        How to learn from candidate sets: "balanced", "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", or an
+        instance.
     cleaner : str, Cleaner or None
         What removes candidates while training: "conformal", "clsp", another name in `candidly.CLEANERS`, an instance,
         or None.
     quality : {"fast", "best"}
         How much to train: "fast" means one network per fold, for about 3200 minibatches or at most 50 epochs, "best"
-        four networks, for 6400 minibatches or at most 120 epochs, which takes about eight times as long. From 2000 rows
-        on, there are at most half as many epochs.
+        four networks, for 12800 minibatches or at most 120 epochs, which takes about ten to sixteen times as long. From
+        2000 rows on, there are at most half as many epochs.
     net : {"mlp", "linear", "resnet9"} or callable
         The network, or a function that returns a new torch module.
     base : str, estimator or None
@@ -183,7 +184,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def __init__(
         self,
-        method: str | Method = "proden",
+        method: str | Method = "balanced",
         cleaner: str | Cleaner | None = "conformal",
         *,
         quality: str = "fast",

@@ -46,7 +46,7 @@ class Quality(NamedTuple):
     members: int
 
 
-QUALITIES = {"fast": Quality(3200, 50, 1), "best": Quality(6400, 120, 4)}
+QUALITIES = {"fast": Quality(3200, 50, 1), "best": Quality(12800, 120, 4)}
 
 FEW_ROWS = 2000
 """With more rows, longer trainings lose more true labels when candidates are removed."""

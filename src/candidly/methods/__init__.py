@@ -2,6 +2,7 @@
 
 from candidly.engine import Batch, Method, Model, OneNetwork, Sweep
 from candidly.engine.saved import KNOWN_METHODS
+from candidly.methods.balanced import Balanced
 from candidly.methods.cavl import Cavl
 from candidly.methods.cc import Cc
 from candidly.methods.crosel import Crosel
@@ -12,6 +13,7 @@ from candidly.methods.supervised import Supervised
 from candidly.methods.valen import Valen
 
 METHODS: dict[str, type[Method]] = {
+    "balanced": Balanced,
     "proden": Proden,
     "rc": Rc,
     "cc": Cc,
@@ -34,6 +36,7 @@ def find_method(method: Method | str) -> Method:
 
 __all__ = [
     "METHODS",
+    "Balanced",
     "Batch",
     "Cavl",
     "Cc",
