@@ -290,7 +290,7 @@ def martingale_bounds(population: int, allowed: int, m: int) -> NDArray[Any]:
             ways += special.gammaln(rest + 1) - special.gammaln(t - k + 1) - special.gammaln(rest - t + k + 1)
             whole = special.gammaln(population + 1) - special.gammaln(t + 1) - special.gammaln(population - t + 1)
             # The posterior of a uniform prior is the likelihood divided by its mean over the prior, 1 / (t + 1).
-            if (np.exp(ways - whole) * (t + 1)).max() > DELTA:
+            if (np.exp(ways - whole) * (t + 1)).max(initial=0.0) > DELTA:
                 break
             bounds[t] = k
             k += 1
