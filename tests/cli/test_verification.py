@@ -84,6 +84,7 @@ def test_tasks_for_label_studio(place, capsys):
     data = tasks[0]["data"]
     names = ROWS["tags"][plan.rows[0]].as_py()
     assert [one["value"] for one in data["choices"]] == [*names, "none of these", "cannot tell"]
+    assert "" in {task["data"]["colour"] for task in tasks}  # missing
     assert set(data) == {"plan", "row", "id", "size", "colour", "candidates", "choices"}
 
 
@@ -158,6 +159,10 @@ def test_a_file_of_another_plan_is_refused(place, capsys):
         (
             ("verify", "plan", "model", "--rows", "50", "--format", "label-studio", "--out", "x.csv"),
             "must end in .json",
+        ),
+        (
+            ("verify", "plan", "model", "--rows", "50", "--format", "label-studio", "--out", "-"),
+            "name one that ends in",
         ),
         (
             ("verify", "plan", "model", "--rows", "50", "--table", "few.csv", "--out", "x.csv"),

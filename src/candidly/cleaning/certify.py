@@ -574,8 +574,8 @@ class Certificate:
     Attributes
     ----------
     candidates : Candidates
-        The cleaned candidates of all rows. Rows with an answer have only the class that was named; rows that were
-        drawn but have no answer, or whose true label is none of the candidates, keep all candidates.
+        The cleaned candidates of all rows. Rows with an answer have only the class that was named. Rows that were
+        drawn but have no answer, and rows with none of the candidates as their true label, keep all candidates.
     plan : VerificationPlan
         The rows that were drawn.
     confidence : float
@@ -721,7 +721,9 @@ def certify(
     place = torch.full((plan.n,), -1)
     place[rows] = torch.arange(len(rows))
     usable = use_levels(levels, plan.alpha)
-    if len(usable) and int(usable.isfinite().any(1).sum()) != plan.population:
+    changes = usable.isfinite().any(1)
+    drawn = place[list(plan.rows)]
+    if int(changes.sum()) != plan.population or bool((drawn < 0).any()) or not bool(changes[drawn].all()):
         raise ValueError("the plan was made for other rows; plan a new verification")
     checked = plan.m
     if plan.sequential:

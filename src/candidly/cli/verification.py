@@ -82,6 +82,8 @@ def verify(
             raise ValueError(f"--{next(iter(given))} applies to a new plan; remove it, or use `candidly verify plan`")
         if drop is not None and table is None:
             raise ValueError("--drop applies to the columns of --table; name the table, or remove it")
+        if tasks and out == "-":
+            raise ValueError("tasks of Label Studio are written to a file; name one that ends in .json with --out")
         if tasks:
             files.check_writable(out, [".json"])
         else:
@@ -217,7 +219,7 @@ def _to_tasks(classifier: "PartialLabelClassifier", plan: "VerificationPlan", mo
     }
     tasks = []
     for i, (row, names) in enumerate(zip(plan.rows, lists, strict=True)):
-        data: dict[str, Any] = {name: values[i] for name, values in texts.items()}
+        data: dict[str, Any] = {name: values[i] or "" for name, values in texts.items()}
         data |= {_ROW: row, _CANDIDATES: " | ".join(names)}
         data["choices"] = [{"value": name} for name in (*names, NOT_A_CANDIDATE, UNKNOWN)]
         tasks.append({"data": data})

@@ -908,9 +908,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         >>> certificate.candidates.mean_size < classifier.fit_record_.candidates.mean_size
         True
         """
-        record, budget, family = self._rules()
+        record, family, levels = self._rules()
         plan = certify.draw(
-            verification.held_out_levels(record, budget),
+            levels,
             record.held_out,
             len(record.candidates),
             arguments.integer("m", m, least=1),
@@ -950,18 +950,20 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         it needs right answers, by somebody who does not know what the model predicts. `candidly.cleaning.certify` holds
         the proof. To ask again with more answers of the same plan is fine.
         """
-        record, budget, family = self._rules()
+        record, family, levels = self._rules()
         plan = verification.find_plan(self.ledger_, plan, family)
         found = verification.read_answers(answers, plan, record.candidates.classes)
-        levels, confidence = verification.held_out_levels(record, budget), certify.left(self.ledger_)
+        confidence = certify.left(self.ledger_)
         return certify.certify(plan, levels, record.held_out, record.candidates, found, confidence)
 
-    def _rules(self) -> tuple[FitRecord, Budget, str]:
-        """Return what cleans the training rows, and its hash."""
+    def _rules(self) -> tuple[FitRecord, str, Tensor]:
+        """Return the training rows, the hash of the rules that clean them, and the level of each held-out candidate."""
         record = self._training_rows("a certificate")
         if self.budget_ is None:
             self._refuse_to_clean()
-        return record, self.budget_, verification.fingerprint(record, self.budget_)
+        with busy("ordering the candidates", bool(self.verbose)):
+            levels = self.budget_.levels(record.log_p(record.held_out), record.sets[record.held_out])
+            return record, verification.fingerprint(record, self.budget_), levels
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({}), *, lean: bool = False) -> None:
         """Write the model to a folder: `model.json`, a file of tensors, and further files in `more`, by name.

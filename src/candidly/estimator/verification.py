@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from candidly.candidates.values import is_missing, plain
 from candidly.checks import arguments
@@ -36,11 +35,6 @@ def fingerprint(record: FitRecord, budget: Budget) -> str:
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].contiguous().numpy().data)
     return digest.hexdigest()[:16]
-
-
-def held_out_levels(record: FitRecord, budget: Budget) -> Tensor:
-    """Return the level at which each candidate of the held-out rows is removed, (rows, C)."""
-    return budget.levels(record.log_p(record.held_out), record.sets[record.held_out])
 
 
 def read_ledger(facts: Any, n: int) -> tuple[VerificationPlan, ...]:
