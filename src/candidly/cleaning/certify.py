@@ -480,11 +480,12 @@ class VerificationPlan:
     def __str__(self) -> str:
         least = next((t for t, most in enumerate(self.tolerated) if most >= 0), self.m)
         order = f", in this order; from {least} rows on, a certificate may be asked for" if self.sequential else ""
+        earlier = " Earlier plans lower this confidence: the risks of all plans add up." if self.number > 1 else ""
         return (
             f"Plan {self.number}: check {self.m} rows{order}. They were drawn at random (seed {self.seed}) from the "
             f"{self.population} of {self.n} rows that can lose a candidate. As many candidates are removed as lose at "
             f"most {self.tolerated[-1]} true labels of these rows; then at most {self.allowed} of all rows "
-            f"({_percent(self.alpha)}) lose theirs, with {_percent(self.confidence)} confidence."
+            f"({_percent(self.alpha)}) lose theirs, with {_percent(self.confidence)} confidence.{earlier}"
         )
 
 
