@@ -119,7 +119,7 @@ def test_text_sorts_as_people_sort_it(browser, facts):
 
 
 def test_gaps_come_last(browser):
-    score = [name for name, _ in browser.run(HEADS)].index("Top removed")
+    score = [name for name, _ in browser.run(HEADS)].index("Outside")
     browser.run(TYPE, "find", "rec-11", "input")
     for _ in range(2):
         browser.run(PRESS, score)

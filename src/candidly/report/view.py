@@ -120,8 +120,9 @@ def _headlines(facts: ReportFacts) -> list[list[tuple[str, str, str]]]:
         found = []
         if cost["lost"] is not None:
             remark = "a range, not a measurement"
+            status = remark if cost["verified"] is not None else _status(facts.audit, cost["alpha"])
             found = [
-                ("True labels lost (guess)", guess(cost["lost"]), _status(facts.audit, cost["alpha"])),
+                ("True labels lost (guess)", guess(cost["lost"]), status),
                 ("Wrong candidates removed (guess)", guess(cost["removed"]), remark),
             ]
         if cost["verified"] is not None:
@@ -280,7 +281,6 @@ def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, A
         "more_kept": len(kept[_MOST_NAMES:]),
         "removed": [Name.of(names[index], score) for index, score in gone[:_MOST_NAMES]],
         "more_removed": len(gone[_MOST_NAMES:]),
-        "score": (gone[0][1], fixed(gone[0][1])) if gone else None,
         "predicted": Name.of(names[row["predicted"]]),
         "confidence": (row["confidence"], fixed(row["confidence"])),
         "outside": None if outside is None else Name.of(names[outside], row["outside_score"]),
