@@ -57,7 +57,7 @@ _PRIOR_ROWS = 5.0  # weight of the prior when fractions of few rows are shrunk
 
 
 class Estimate(NamedTuple):
-    """An estimated fraction with its 90 % interval."""
+    """A guessed or measured fraction with its interval."""
 
     value: float
     low: float
