@@ -49,15 +49,18 @@ def find_executor(engine: str, device: str = "auto") -> Executor:
     if engine != "ray" and not (scheme in ("dask", "ray") and host and port.isdecimal()):
         raise ValueError(f"engine is {shown(engine)}; use dask://HOST:PORT, ray or ray://HOST:PORT")
     try:
-        if engine != "ray":  # engines themselves would try for a long time, and write about it
-            socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+        if engine != "ray":  # the engines' packages would try for a long time, Dask for ever if no scheduler is there
+            with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE) as connection:
+                if scheme == "dask" and not connection.recv(1):  # a scheduler starts the conversation
+                    raise OSError("this is not a Dask scheduler")
         return _Dask(f"tcp://{address}") if scheme == "dask" else _Ray(engine, device)
     except ModuleNotFoundError as error:
         missing = f"engine {engine} needs {error.name}, which is not installed"
         raise ModuleNotFoundError(f"{missing}; run `pip install 'candidly[{scheme}]'`", name=error.name) from error
     except (OSError, OverflowError, RuntimeError, UnicodeError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        advice = "start the cluster, check the address, and use the same versions on both sides"
+        same = "versions and RAY_AUTH_TOKEN" if scheme == "ray" else "versions"
+        advice = f"start the cluster, check the address, and use the same {same} on both sides"
         raise OSError(f"engine {engine} cannot be used ({reason}); {advice}") from error
 
 
