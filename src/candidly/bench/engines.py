@@ -34,8 +34,8 @@ def find_executor(engine: str, device: str = "auto") -> Executor:
 
     Notes
     -----
-    `Executor.shutdown`, or the end of a ``with`` block, disconnects. The cluster goes on, except for one that was
-    started here. Connect only to clusters that you trust: each side runs code that the other one sends.
+    The end of a ``with`` block disconnects; a cluster that was started here ends. Connect only to clusters that you
+    trust: each side runs code that the other one sends.
 
     Examples
     --------
@@ -51,16 +51,15 @@ def find_executor(engine: str, device: str = "auto") -> Executor:
     try:
         if engine != "ray":  # the engines' packages would try for a long time, Dask for ever if no scheduler is there
             with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE) as connection:
-                if scheme == "dask" and not connection.recv(1):  # a scheduler starts the conversation
-                    raise OSError("this is not a Dask scheduler")
+                if scheme == "dask":
+                    connection.recv(1)  # a scheduler starts the conversation; for others, the time runs out
         return _Dask(f"tcp://{address}") if scheme == "dask" else _Ray(engine, device)
     except ModuleNotFoundError as error:
         missing = f"engine {engine} needs {error.name}, which is not installed"
         raise ModuleNotFoundError(f"{missing}; run `pip install 'candidly[{scheme}]'`", name=error.name) from error
     except (OSError, OverflowError, RuntimeError, UnicodeError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        same = "versions and RAY_AUTH_TOKEN" if scheme == "ray" else "versions"
-        advice = f"start the cluster, check the address, and use the same {same} on both sides"
+        advice = "start the cluster, check the address, and use the same versions (and RAY_AUTH_TOKEN) on both sides"
         raise OSError(f"engine {engine} cannot be used ({reason}); {advice}") from error
 
 
@@ -82,7 +81,7 @@ class _Dask(Executor):
 
 
 class _Ray(Executor):
-    """Calls on a Ray cluster: one core each, and one GPU where runs train on GPUs."""
+    """The executor of a Ray cluster: a call has one core, and one GPU where runs train on GPUs."""
 
     def __init__(self, engine: str, device: str) -> None:
         import ray
