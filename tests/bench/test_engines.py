@@ -120,22 +120,19 @@ def cluster(tmp_path_factory):
         elif name != "dask" and "ray" not in addresses:
             port, client = free_port(), free_port()
             shape = ("--head", "--block", "--num-cpus", 2, "--include-dashboard", "false", "--disable-usage-stats")
-            ports = ("--node-ip-address", "127.0.0.1", "--port", port, "--ray-client-server-port", client)
+            ports = ("--port", port, "--ray-client-server-port", client)
             process = start("ray.scripts.scripts", "start", *shape, *ports)
             wait_until(lambda: answers(port) and answers(client), process)
-            patch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+            from ray.util import get_node_ip_address
+
+            patch.setenv("RAY_ADDRESS", f"{get_node_ip_address()}:{port}")
             addresses.update({"ray": "ray", "ray client": f"ray://127.0.0.1:{client}"})
         return addresses[name]
 
     yield find
     for process in started:
-        os.killpg(process.pid, signal.SIGTERM)
-    for process in started:
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        os.killpg(process.pid, signal.SIGKILL)  # Ray would take half a minute to end in good order
+        process.wait()
     patch.undo()
 
 

@@ -296,25 +296,39 @@ def _submit(executor: Executor, waiting: list[Run], shared: dict[str, Any]) -> G
         shared = shared | {"stop": stop}
     calls: dict[Future[_End], Run] = {}
     try:
-        for run in waiting:
-            try:
-                calls[executor.submit(_attempt, run, **shared)] = run
-            except BrokenExecutor as error:
-                yield _End(run, "postponed", _explain(error))
-        for call in as_completed(calls):
-            try:
-                yield call.result()
-            except Exception as error:
-                yield _End(calls[call], "postponed", _explain(error))
+        for last in (False, True):
+            calls = {}
+            for run in waiting:
+                try:
+                    calls[executor.submit(_attempt, run, **shared)] = run
+                except BrokenExecutor as error:
+                    yield _End(run, "postponed", _explain(error))
+            waiting = []
+            for call in as_completed(calls):
+                run = calls[call]
+                try:
+                    end = call.result()
+                except Exception as error:
+                    # Dask blames all runs that were assigned to a dead worker; one that left no lock had not begun.
+                    if _is_death(error) and not last and not (run.folder / "lock").exists():
+                        waiting.append(run)
+                        continue
+                    end = _End(run, "postponed", _explain(error))
+                yield end
     finally:
         stop.set()
         for call in calls:
             call.cancel()
 
 
+def _is_death(error: Exception) -> bool:
+    """Return whether an executor says that the process of a call died."""
+    return any(kind.__name__ in _DEATHS for kind in type(error).__mro__)
+
+
 def _explain(error: Exception) -> str:
     """Return in one line why a run has no result; `error` is what its future raised."""
-    if any(kind.__name__ in _DEATHS for kind in type(error).__mro__):
+    if _is_death(error):
         return "a worker process died, perhaps for lack of memory"
     if isinstance(error, CancelledError):
         return "the engine cancelled it, or the connection to the engine was lost"
