@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Build = Callable[[range], "Training"]
 """Builds the training of some consecutive runs."""
 
-_MARGIN = 0.8  # of the free memory; the rest is for what libraries allocate and for fragments
+_MARGIN = 0.6  # of the free memory; the rest is for fragments and for what operations allocate internally
 _PERIODS = range(2, 11)  # epochs between purges and other recurring work that is looked for
 # What a run takes at most with any method of this library, to tell at once that there is enough memory.
 _PER_LABEL, _PER_ROW, _PER_RUN, _PER_CUSTOM_RUN = 256, 4096, 2**26, 2**30
@@ -161,7 +162,7 @@ class _Live(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = 0
         self.peak = 0
         self.alive: dict[int, Any] = {}  # references to storages, by their address
@@ -174,13 +175,12 @@ class _Live(TorchDispatchMode):
             storage = tensor.untyped_storage()
             key = storage._cdata
             if key not in given and key not in self.alive and not tensor.is_meta:
-                size = storage.nbytes()
-                self.alive[key] = weakref.ref(storage, lambda _, key=key, size=size: self._free(key, size))
-                self.now += size
+                self.alive[key] = weakref.ref(storage, partial(self._free, key, storage.nbytes()))
+                self.now += storage.nbytes()
         self.peak = max(self.peak, self.now)
         return result
 
-    def _free(self, key: int, size: int) -> None:
+    def _free(self, key: int, size: int, reference: Any) -> None:
         del self.alive[key]
         self.now -= size
 
