@@ -1,6 +1,8 @@
 """Runs trained in groups equal fits of those groups to the bit, and one stack of all runs to 1e-8 in float64."""
 
+import gc
 import threading
+import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,7 +110,7 @@ def test_four_times_the_allowed_memory_takes_four_groups(monkeypatch: pytest.Mon
     stack = train(problem, Heavy(), net="linear")
     parts = [train(problem.take_runs(runs), Heavy(), net="linear") for runs in groups.split(8, 4)]
     build = lambda runs: Training(problem.take_runs(runs), Heavy(), Cleaner(), RECIPE, "linear")  # noqa: E731
-    measured = footprint.measure(problem, build, 2**40)
+    measured = footprint.measure(build, 2**40)
     assert measured is not None
     need = measured.of(8, 8)
     assert 8 * 2**25 <= need <= 8.1 * 2**25
@@ -131,6 +133,41 @@ def test_all_groups_take_the_steps_of_the_longest_run(cleaner: Cleaner | None, c
     stack = train(problem, cleaner=cleaner)
     cut(3)
     assert_close(train(problem, cleaner=cleaner), stack)
+
+
+def test_the_memory_of_a_group_is_freed_before_the_next(cut: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def setup(self: Proden, *arguments: Any) -> None:
+        assert not any(one() is not None for one in alive)
+        original(self, *arguments)
+        alive.append(weakref.ref(self.q))
+
+    original = Proden.setup
+    monkeypatch.setattr(Proden, "setup", setup)
+    cut(3)
+    gc.disable()  # no reference cycle may keep it
+    try:
+        train(make_problem((0, 1, 2)), cleaner=CLEANERS["conformal"])
+    finally:
+        gc.enable()
+    assert len(alive) == 3
+
+
+def test_rows_on_the_device_count_once() -> None:
+    """Where two runs may not fit, their bound does not count the rows twice."""
+    problem = make_problem((0, 1, 2))
+
+    def build(runs: range) -> Training:
+        part = replace(problem.take_runs(runs), X=problem.X.clone())
+        return Training(part, Proden(), Cleaner(), RECIPE, "linear")
+
+    shared = problem.X.nbytes
+    exact, bound = footprint.measure(build, 2**40), footprint.measure(build, 0, shared)
+    assert exact is not None
+    assert bound is not None
+    assert exact.of(2, 2) <= bound.of(2, 2) == 2 * exact.of(1, 1) - shared
+    assert problem.take_runs(range(0)).nbytes == problem.X.nbytes + problem.S.nbytes
 
 
 def test_sets_of_each_run_are_those_of_its_group(cut: Any) -> None:
@@ -274,7 +311,7 @@ def test_the_footprint_of_many_runs_follows_from_that_of_two(name: str, cleaner:
         part = problem.take_runs(runs)
         return Training(part, make_method(name), cleaner or Cleaner(), make_recipe(name), "mlp")
 
-    found = footprint.measure(problem, build, 2**40)
+    found = footprint.measure(build, 2**40)
     assert found is not None
     whole, result = footprint._peaks(build, range(8), saves=False)
     assert found.of(8, 8) == pytest.approx(max(whole), rel=0.02)

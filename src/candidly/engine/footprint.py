@@ -92,7 +92,8 @@ def count_groups(problem: Problem, place: torch.device, build: Build, custom: bo
     per_run = len(problem.X) * (problem.num_classes * _PER_LABEL + _PER_ROW)
     if runs * (per_run + (_PER_CUSTOM_RUN if custom else _PER_RUN)) <= allowed:
         return 1
-    found = measure(problem, build, allowed, saves)
+    shared = 0 if place.type == "cpu" else problem.take_runs(range(0)).nbytes
+    found = measure(build, allowed, shared, saves)
     if found is None:
         return 1
     groups = found.groups(runs, allowed)
@@ -104,12 +105,16 @@ def count_groups(problem: Problem, place: torch.device, build: Build, custom: bo
     return groups
 
 
-def measure(problem: Problem, build: Build, allowed: int, saves: bool = False) -> Footprint | None:
-    """Return the footprint of a training; None if it raises an error, which the training will raise, too."""
+def measure(build: Build, allowed: int, shared: int = 0, saves: bool = False) -> Footprint | None:
+    """Return the footprint of a training; None if it raises an error, which the training will raise, too.
+
+    Two runs are measured only if they certainly take no more than `allowed` bytes: one run's peak and, without the
+    `shared` bytes of rows on the device, as much again. Otherwise this bound is used.
+    """
     try:
         one, result = _peaks(build, range(1), saves)
-        if 2 * max(one) > allowed:  # two runs might not fit; twice the peak is an upper bound of theirs
-            return Footprint(one, tuple(2 * peak for peak in one), result)
+        if 2 * max(one) - shared > allowed:
+            return Footprint(one, tuple(2 * peak - shared for peak in one), result)
         two, _ = _peaks(build, range(2), saves)
     except Exception as error:
         if fault(error):

@@ -98,8 +98,6 @@ class Joined:
             start = sum(one.runs for one in self._models)
             self._kept[start : start + model.runs] = model.kept
             model = dataclasses.replace(model.without_state(), kept=model.kept[:, :0].clone())
-            if model.device.type == "cuda":
-                torch.cuda.empty_cache()  # captured graphs keep memory that other groups cannot use
         self._models.append(model)
 
     def model(self) -> Model:

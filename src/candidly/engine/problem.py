@@ -235,6 +235,11 @@ class Problem:
         require_tensor(sizes, dtype or self.dtype, self.X.device)
         return self.X.new_zeros(sizes, dtype=dtype or self.dtype)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(value.nbytes for value in (*vars(self).values(), *self.rows) if isinstance(value, Tensor))
+
     def to(self, device: torch.device) -> "Problem":
         """Return the same problem on another device."""
         moved: dict[str, Any] = {k: value.to(device) for k, value in vars(self).items() if isinstance(value, Tensor)}

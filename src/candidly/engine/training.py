@@ -459,6 +459,8 @@ def fit(
                     _train(training, part, config, every, replay, bar, title, stopped)
                 joined.add(training.model(net))
                 del training  # its memory is for the next group
+                if groups > 1 and place.type == "cuda":
+                    torch.cuda.empty_cache()  # what captured graphs have used, other groups cannot
         return joined.model()
 
 
