@@ -194,3 +194,13 @@ def test_a_plan_is_added_to_a_saved_model_in_one_step(fitted, tmp_path):
     assert PartialLabelClassifier.load(tmp_path / "model").ledger_ == (plan,)
     with pytest.raises(ValueError, match="was changed while a verification was planned; run the command again"):
         record_plan(tmp_path / "model", plan)
+
+
+def test_an_audit_with_the_answers_of_a_plan_says_nothing_about_rows_that_the_plan_could_not_draw(fitted):
+    plan = fitted.plan_verification(100, alpha=0.02)
+    found = fitted.audit(alphas=[0.02, 0.99], verified=dict(zip(plan.rows, right(plan), strict=True)))
+    assert found.verified.population == plan.population
+    assert found.levels[0].verified is not None
+    assert found.levels[1].verified is None
+    rows = np.random.default_rng(0).choice(len(TRUE), 60, replace=False).tolist()
+    assert fitted.audit(alphas=[0.99], verified={row: TRUE[row] for row in rows}).levels[0].verified is not None

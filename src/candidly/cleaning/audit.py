@@ -125,8 +125,8 @@ class Verified:
     outside : int
         Rows whose true label is not a candidate, so that it cannot be lost.
     population : int
-        Number of audited rows that `missing` is a fraction of: all, or those with several candidates if no other row
-        was checked.
+        Number of audited rows that `missing` is a fraction of: those that the checked rows were drawn from. If that is
+        not known, all rows, or those with several candidates if no other row was checked.
     missing : Estimate
         Fraction of these whose true label is not a candidate, with its exact interval.
     """
@@ -299,6 +299,7 @@ def audit(
     n: int | None = None,
     y: Tensor | None = None,
     verified: Tensor | None = None,
+    drawn_from: Tensor | None = None,
     class_names: Sequence[Any] | None = None,
 ) -> Audit:
     """Guess what cleaning would cost at several levels, from held-out rows.
@@ -322,6 +323,9 @@ def audit(
         True labels of rows that were drawn at random, from all rows or from those with several candidates, and checked
         by hand: a class number, `candidly.cleaning.certify.NONE_OF_THESE`, `candidly.cleaning.certify.CANNOT_TELL`, or
         `NOT_CHECKED`. They give exact intervals beside the guesses.
+    drawn_from : Tensor of bool, shape (N,), optional
+        Which rows they were drawn from, if not as above, such as those of a verification plan. Levels that change other
+        rows get no interval.
     class_names : sequence, optional
         Class names by number, for printing.
 
@@ -365,7 +369,7 @@ def audit(
                 declined,
                 *_truth(S, kept, y),
                 check=_rows_to_check(population, alpha, len(S) if n is None else n),
-                verified=None if verified is None else _verify(S & ~kept, verified),
+                verified=None if verified is None else _verify(S & ~kept, verified, drawn_from),
             )
         )
     error = estimate_error(fitted, cautious, S, unknown)
@@ -381,7 +385,7 @@ def audit(
         pairs,
         tuple(_words(budget, S, error, classes, pairs)),
         _count_known(S, y),
-        None if verified is None else _count_verified(S, verified),
+        None if verified is None else _count_verified(S, verified, drawn_from),
         names,
     )
 
@@ -410,9 +414,14 @@ def _rows_to_check(population: int, alpha: float, n: int) -> int | None:
     return certify.rows_needed(population, allowed, certify.risk(CONFIDENCE)) if population > allowed else None
 
 
-def _verify(removed: Tensor, y: Tensor) -> Estimate:
-    """Return the fraction of rows that lose their label, with its exact interval, from the rows that were checked."""
+def _verify(removed: Tensor, y: Tensor, drawn_from: Tensor | None) -> Estimate | None:
+    """Return the fraction of rows that lose their label, with its exact interval, from the rows that were checked.
+
+    Return None if some rows that lose a candidate could not be drawn.
+    """
     changed = removed.any(-1)
+    if drawn_from is not None and (changed & ~drawn_from).any():
+        return None
     checked = changed & (y != NOT_CHECKED)
     low = int(metrics.contains(removed, y).count_nonzero())
     high = low + int((checked & (y == CANNOT_TELL)).count_nonzero())
@@ -434,11 +443,12 @@ def _count_known(S: Tensor, y: Tensor | None) -> Known | None:
     return Known(rows, rows - int(metrics.contains(S, y).count_nonzero()))
 
 
-def _count_verified(S: Tensor, y: Tensor) -> Verified:
+def _count_verified(S: Tensor, y: Tensor, drawn_from: Tensor | None) -> Verified:
     checked, unanswered = y != NOT_CHECKED, int((y == CANNOT_TELL).count_nonzero())
     several = S.sum(-1) > 1
-    # Plans draw from rows with several candidates only; their answers say nothing about the others.
     population = torch.ones_like(several) if (checked & ~several).any() else several
+    if drawn_from is not None:
+        population = drawn_from
     rows, total = int(checked.count_nonzero()), int(population.count_nonzero())
     outside = rows - unanswered - int(metrics.contains(S, y).count_nonzero())
     missing = _scale(outside, outside + unanswered, rows, total, total)

@@ -173,9 +173,14 @@ def read_answers(
     return found, texts.get("plan")
 
 
-def read_checked(file: str, candidates: Candidates) -> dict[int, Any]:
+def read_checked(file: str, candidates: Candidates, has_model: bool) -> dict[int, Any]:
     """Read the answers of rows that were checked by hand, None where there is no answer. Errors name the file."""
-    found, _ = read_answers(file, candidates.classes)
+    found, plans = read_answers(file, candidates.classes)
+    if plans is not None and not has_model:
+        raise ValueError(
+            f"{labelled.name_of(file)} holds rows that were drawn for a model; name it with --model, because another "
+            "training changes other rows"
+        )
     try:
         verification.read_checked(found, len(candidates), candidates.classes)
     except ValueError as error:

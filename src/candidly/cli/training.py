@@ -184,7 +184,7 @@ def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = 
                 f"{options.model} has {held_out} held-out rows, and an audit needs at least {MIN_ROWS}; remove "
                 "--model, or fit the model with --folds 5"
             )
-        checked = None if verified is None else read_checked(verified, rows.candidates)
+        checked = None if verified is None else read_checked(verified, rows.candidates, known is not None)
         if known is not None:
             _set_level(known, options)
         classifier = _train(rows, options.training, options.output) if known is None else known

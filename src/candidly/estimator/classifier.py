@@ -22,7 +22,7 @@ from candidly import conformal
 from candidly.candidates import Candidates
 from candidly.checks import arguments
 from candidly.cleaning import Certificate, Cleaner, VerificationPlan, certify, find_cleaner
-from candidly.cleaning.audit import ALPHAS, Audit, audit
+from candidly.cleaning.audit import ALPHAS, NOT_CHECKED, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
 from candidly.engine.device import find_device, usual_settings
@@ -816,9 +816,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         verified : mapping of int to name, or sequence of names, optional
             True labels of rows that were drawn at random and checked by hand: by row number, or one per row with None
             where it was not checked. They give exact 90 % intervals of the lost labels at every level, and of the
-            fraction of rows whose true label is not a candidate. The rows must be drawn at random, from all rows or
-            from those with several candidates; rows that were chosen, such as the most doubtful ones, give wrong
-            intervals. In a mapping, None means that nobody can tell, and "none of these" that no candidate is right.
+            fraction of rows whose true label is not a candidate. The rows must be drawn at random, from all rows, from
+            those with several candidates, or by `plan_verification`; rows that were chosen, such as the most doubtful
+            ones, give wrong intervals. In a mapping, None means that nobody can tell, and "none of these" that no
+            candidate is right.
 
         Examples
         --------
@@ -839,12 +840,17 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(
                 f"an audit needs at least {MIN_ROWS} held-out rows, and there are {len(rows)}; add rows, or set folds=5"
             )
-        y = checked = None
+        y = checked = drawn_from = None
         if y_true is not None:
             labels, known = targets.number(y_true, S.classes, len(S))
             y = torch.from_numpy(np.where(known & (labels < 0), certify.NONE_OF_THESE, labels))[rows]
         if verified is not None:
-            checked = torch.from_numpy(verification.read_checked(verified, len(S), S.classes))[rows]
+            answers = verification.read_checked(verified, len(S), S.classes)
+            checked = torch.from_numpy(answers)[rows]
+            _, family, order = self._rules()
+            plan = verification.plan_of(self.ledger_, np.flatnonzero(answers != NOT_CHECKED), family)
+            if plan is not None:
+                drawn_from = certify.use_levels(order, plan.alpha).isfinite().any(1)
         return audit(
             record.log_p(rows),
             record.sets[rows],
@@ -854,6 +860,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             n=len(S),
             y=y,
             verified=checked,
+            drawn_from=drawn_from,
             class_names=S.classes,
         )
 

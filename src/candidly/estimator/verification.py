@@ -129,6 +129,11 @@ def read_checked(verified: Any, n: int, classes: tuple[Hashable, ...]) -> NDArra
     return found
 
 
+def plan_of(ledger: Sequence[VerificationPlan], rows: NDArray[np.intp], family: str) -> VerificationPlan | None:
+    """Return the plan for these rules whose rows include all the given ones; None if there is none."""
+    return next((one for one in ledger if one.family == family and set(rows.tolist()) <= set(one.rows)), None)
+
+
 def _row(row: Any, n: int, what: str = "answers") -> int:
     found = plain(row)
     if type(found) is not int or not 0 <= found < n:
