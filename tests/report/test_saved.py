@@ -5,6 +5,7 @@ import json
 import pytest
 
 from candidly.report import saved
+from candidly.report.rendering import render
 from candidly.store import states
 from tests.report.made import birds
 
@@ -39,3 +40,31 @@ def test_a_missing_file_says_what_writes_it(tmp_path):
         saved.read(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"model.json does not exist"):
         saved.read(tmp_path / "none")
+
+
+def test_facts_of_version_0_1_are_read_and_drawn(tmp_path):
+    facts = FACTS.to_json()
+    for row in facts["doubtful"]:
+        row["scores"] = [q for q, name in zip(row["scores"], row["candidates"], strict=True) if name in row["removed"]]
+        for name in ("priority", "outside", "outside_score"):
+            del row[name]
+    for one in facts["reliability"]:
+        one["confidence"] = one.pop("probability")
+    lost = facts["truth"].pop("true_lost")
+    facts["truth"] = {name: value for name, value in facts["truth"].items() if name != "outside"} | {
+        "true_kept": 1 - lost
+    }
+    for name in ("known", "verified"):
+        del facts["audit"][name]
+    facts["audit"]["error"] = 0.071
+    for level in facts["audit"]["levels"]:
+        del level["check"], level["verified"]
+    save(tmp_path, findings=json.dumps(facts).encode())
+    found = saved.read(tmp_path)
+    assert [row["priority"] for row in found.doubtful] == [1, 2, 3, 4, 5]
+    assert [row["candidates"] for row in found.doubtful] == [row["candidates"] for row in FACTS.doubtful]
+    assert {row["confidence"] for row in found.doubtful} == {None}
+    assert found.reliability == FACTS.reliability
+    assert found.truth == FACTS.truth | {"outside": 0, "true_lost": None}
+    assert [level["lost"] for level in found.audit["levels"]] == [level["lost"] for level in FACTS.audit["levels"]]
+    assert "not verified: check " in render(found)

@@ -269,6 +269,23 @@ CLASS_LISTS = (
     good("a tuple", made.CLASSES, list(made.CLASSES)),
     good("an array", np.array(made.CLASSES), list(made.CLASSES)),
 )
+CHECKED = (
+    bad("a text", "cat"),
+    bad("a number", 3),
+    bad("no row", {}),
+    bad("too few", ["cat"]),
+    bad("an unknown class", {0: "owl"}),
+    bad("a class in another case", {0: "CAT"}),
+    bad("a list of names", {0: ["cat", "dog"]}),
+    bad("a row that is not there", {10**6: "cat"}),
+    bad("a negative row", {-1: "cat"}),
+    bad("a row by text", {"0": "cat"}),
+    bad("an object", Anything()),
+    good("an integer of numpy", {np.int64(0): "cat"}, {0: "cat"}),
+    good("a name of numpy", {0: np.str_("cat")}, {0: "cat"}),
+    good("one per row", ["cat", *[None] * (made.ROWS - 1)], {0: "cat"}),
+)
+
 LEVELS = (
     bad("a number", 0.1),
     bad("a text", "0.1,0.2"),
@@ -525,8 +542,9 @@ _TARGETS: dict[str, Target] = {
                 bad("an object", Anything()),
                 good("an array", np.array(made.CLASSES)[made.truth()], [made.CLASSES[i] for i in made.truth()]),
             ),
+            "verified": CHECKED,
         },
-        {"alphas": ("alpha",), "y_true": ("y_true", "true label", "labels")},
+        {"alphas": ("alpha",), "y_true": ("y_true", "true label", "labels"), "verified": ("verified", "answer")},
     ),
     "save": Target(
         lambda **given: made.fitted().save(**({"folder": "model"} | given)),
@@ -1791,8 +1809,14 @@ _TARGETS: dict[str, Target] = {
                 bad("an object", Anything()),
             ),
             "alphas": tuple(value for value in LEVELS if value.label != "none"),
+            "verified": CHECKED,
         },
-        {"classifier": ("classifier", "fitted"), "alphas": ("alpha",), "y_true": ("y_true", "true label", "labels")},
+        {
+            "classifier": ("classifier", "fitted"),
+            "alphas": ("alpha",),
+            "y_true": ("y_true", "true label", "labels"),
+            "verified": ("verified", "answer"),
+        },
     ),
     "report.write": Target(
         lambda **given: report.write(**({"facts": report.summarise(made.fitted()), "path": "page.html"} | given)),

@@ -39,8 +39,8 @@ class Doubtful(TypedDict):
     """A row to check by hand; classes are given by number.
 
     `scores` has the estimated probability that each candidate, kept or removed, is the true label; `confidence` is that
-    of the predicted one. `outside` is the most probable class of all if it is not a candidate, and `outside_score` its
-    probability among all classes.
+    of the predicted one; None where version 0.1 did not save it. `outside` is the most probable class of all if it is
+    not a candidate, and `outside_score` its probability among all classes.
     """
 
     priority: int
@@ -48,9 +48,9 @@ class Doubtful(TypedDict):
     id: str | None
     candidates: list[int]
     removed: list[int]
-    scores: list[float]
+    scores: list[float | None]
     predicted: int
-    confidence: float
+    confidence: float | None
     outside: int | None
     outside_score: float | None
     true: int | None
@@ -290,9 +290,9 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         "id": optional(text),
         "candidates": distinct(list_of(index, 1, classes)),
         "removed": distinct(list_of(index, 0, classes)),
-        "scores": list_of(share, 0, classes),
+        "scores": list_of(optional(share), 0, classes),
         "predicted": index,
-        "confidence": share,
+        "confidence": optional(share),
         "outside": optional(index),
         "outside_score": optional(share),
         "true": optional(index),

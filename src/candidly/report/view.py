@@ -268,7 +268,7 @@ def _top(counts: list[list[int]], cells: list[tuple[int, int]], hints: list[str]
 
 def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, Any]:
     removed = set(row["removed"])
-    scored = sorted(zip(row["candidates"], row["scores"], strict=True), key=lambda pair: -pair[1])
+    scored = sorted(zip(row["candidates"], row["scores"], strict=True), key=lambda pair: -(pair[1] or 0.0))
     gone = [(index, score) for index, score in scored if index in removed]
     kept = [(index, score) for index, score in scored if index not in removed]
     true, outside = row["true"], row["outside"]
@@ -282,7 +282,7 @@ def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, A
         "removed": [Name.of(names[index], score) for index, score in gone[:_MOST_NAMES]],
         "more_removed": len(gone[_MOST_NAMES:]),
         "predicted": Name.of(names[row["predicted"]]),
-        "confidence": (row["confidence"], fixed(row["confidence"])),
+        "confidence": ("", MISSING) if row["confidence"] is None else (row["confidence"], fixed(row["confidence"])),
         "outside": None if outside is None else Name.of(names[outside], row["outside_score"]),
         "outside_score": row["outside_score"],
         "true": None if true is None else Name.of(names[true]),
