@@ -92,7 +92,7 @@ def test_predictions_are_those_of_a_fit(swept, table):
     )
     p = fit(problem, Proden(), None, SHORT, device="cpu").predict(dataset.X)
     lines = pq.read_table(find(outcome, "proden") / "predictions.parquet").to_pylist()
-    names = ["dataset", "method", "seed", "split", "row", "true", "predicted", "confidence", "init"]
+    names = ["dataset", "method", "seed", "split", "row", "true", "predicted", "probability", "init"]
     assert list(lines[0]) == names
     assert len(lines) == 4 * 60
     for run, (seed, init) in enumerate([(0, 0), (0, 1), (3, 0), (3, 1)]):
@@ -101,7 +101,7 @@ def test_predictions_are_those_of_a_fit(swept, table):
         for line in mine:
             assert line["true"] == dataset.classes[dataset.y[line["row"]]]
             assert line["predicted"] == dataset.classes[p[run, line["row"]].argmax()]
-            assert line["confidence"] == pytest.approx(p[run, line["row"]].max().item())
+            assert line["probability"] == pytest.approx(p[run, line["row"]].max().item())
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -122,7 +122,7 @@ def test_images_are_trained_on_as_bytes_and_seen_scaled(tmp_path, monkeypatch, p
     assert len(lines) == 60
     for line in lines:  # 36 steps let roundings grow, but not to a thousandth
         assert line["predicted"] == dataset.classes[p[line["row"]].argmax()]
-        assert line["confidence"] == pytest.approx(p[line["row"]].max().item(), abs=1e-3)
+        assert line["probability"] == pytest.approx(p[line["row"]].max().item(), abs=1e-3)
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def table(
     """Print tables of results: means and standard deviations, wins, ties and losses, average ranks.
 
     Folders hold runs of `candidly bench`, or Parquet files of other predictions with the columns dataset, method, seed,
-    split, row, true, predicted and confidence. With --into, the table replaces the text between the lines
+    split, row, true, predicted and probability. With --into, the table replaces the text between the lines
     "<!-- begin candidly table -->" and "<!-- end candidly table -->" of a Markdown page; with --block NAME, between
     "<!-- begin candidly table NAME -->" and "<!-- end candidly table NAME -->".
 

@@ -39,8 +39,8 @@ def require_memory(needs: Mapping[str, Need], device: torch.device = _CPU) -> No
 
 def require_tensor(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
     """Raise `Shortage` if a tensor of per-row or per-run state is larger than the free memory."""
-    size = math.prod(shape) * dtype.itemsize
-    require_memory({f"a tensor of shape {tuple(shape)}": Need(size, f"{FEWER_RUNS}, or fewer rows")}, device)
+    need = Need(math.prod(shape) * dtype.itemsize, _advice(shape[0] if shape else 1, "fewer rows"))
+    require_memory({f"a tensor of shape {tuple(shape)}": need}, device)
 
 
 def require_runs(runs: int, rows: int, classes: int, device: torch.device = _CPU) -> None:
@@ -48,16 +48,26 @@ def require_runs(runs: int, rows: int, classes: int, device: torch.device = _CPU
 
     Raise ValueError for more than `MOST_RUNS` runs, before any of them is trained.
     """
-    kept = Need(runs * (rows * classes + _REFERENCE), f"{FEWER_RUNS}, or fewer rows")
-    require_memory({f"the candidates of {rows} rows and {classes} classes in each of {runs} runs": kept}, device)
+    kept = Need(runs * (rows * classes + _REFERENCE), _advice(runs, "fewer rows"))
+    where = f" in each of {runs} runs" if runs > 1 else ""
+    require_memory({f"the candidates of {rows} rows and {classes} classes{where}": kept}, device)
     if runs > MOST_RUNS:
         raise ValueError(f"{runs} runs would be trained together, and at most {MOST_RUNS} can be; {FEWER_RUNS}")
 
 
 def require_networks(runs: int, weights: int, size: int, device: torch.device) -> None:
     """Raise `Shortage` if networks, `size` bytes for each weight, exceed the free memory."""
-    need = Need(runs * weights * size, f"{FEWER_RUNS}, a smaller network, or fewer features")
-    require_memory({f"{runs} networks with {weights} weights each": need}, device)
+    need = Need(runs * weights * size, _advice(runs, "a smaller network", "fewer features"))
+    name = f"{runs} networks with {weights} weights each" if runs > 1 else f"a network with {weights} weights"
+    require_memory({name: need}, device)
+
+
+def _advice(runs: int, *others: str) -> str:
+    """Return what to reduce; fewer runs are no help if there is only one."""
+    *most, last = others
+    if runs > 1:
+        return ", ".join([FEWER_RUNS, *most, f"or {last}"])
+    return f"use {', '.join(most)}{', or ' if most else ''}{last}"
 
 
 def require_schedule(epochs: int, steps: int, runs: int, one_cycle: bool) -> None:

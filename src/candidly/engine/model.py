@@ -142,20 +142,26 @@ class Model:
         `kept` is empty. The method's copy has its networks, settings and numbers, but no per-row state: Tensors of
         shape (runs, rows, ...) and each run's row numbers are removed, and a `Problem` loses its rows.
         """
-        method = copy.copy(self.method)
+        model = self.without_state()
         copied: dict[int, Any] = {}  # so that networks which share parts still do
-        for name, value in vars(self.method).items():
+        for name, value in vars(model.method).items():
             if isinstance(value, nn.Module):
                 net = copy.deepcopy(value, copied)
                 for module in net.modules():
                     if isinstance(module, Resnet9):
                         module.use_float32()
-                setattr(method, name, net)
-            elif isinstance(value, Problem):
+                setattr(model.method, name, net)
+        return dataclasses.replace(model, kept=self.kept[:, :0].clone())
+
+    def without_state(self) -> "Model":
+        """Return the same model without the method's per-row state; networks and `kept` are shared, not copied."""
+        method = copy.copy(self.method)
+        for name, value in vars(self.method).items():
+            if isinstance(value, Problem):
                 setattr(method, name, value.without_rows())
             elif _is_per_row(value, (self.problem.runs, self.kept.shape[1])):
                 delattr(method, name)
-        return dataclasses.replace(self, method=method, kept=self.kept[:, :0].clone())
+        return dataclasses.replace(self, method=method)
 
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return everything that makes up the model: tensors by name, and facts in JSON types."""

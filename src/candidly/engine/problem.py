@@ -235,10 +235,22 @@ class Problem:
         require_tensor(sizes, dtype or self.dtype, self.X.device)
         return self.X.new_zeros(sizes, dtype=dtype or self.dtype)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(value.nbytes for value in (*vars(self).values(), *self.rows) if isinstance(value, Tensor))
+
     def to(self, device: torch.device) -> "Problem":
         """Return the same problem on another device."""
         moved: dict[str, Any] = {k: value.to(device) for k, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, rows=tuple(rows.to(device) for rows in self.rows), **moved)
+
+    def take_runs(self, runs: range) -> "Problem":
+        """Return the problem of some consecutive runs; rows are shared, not copied."""
+        part = slice(runs.start, runs.stop)
+        per_run = {"S": self.S if self.S.ndim == 3 else None, "shift": self.shift, "scale": self.scale}
+        taken: dict[str, Any] = {name: value[part] for name, value in per_run.items() if value is not None}
+        return replace(self, rows=self.rows[part], seeds=self.seeds[part], **taken)
 
     def without_rows(self) -> "Problem":
         """Return a problem with the same shapes, classes, seeds and scaling but without rows."""

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,8 @@ from candidly.engine.building import builder, check_networks, check_trained, cop
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.description import code_hash, describe, fingerprint, networks_code
 from candidly.engine.device import capture, find_device, training_on, usual_settings
+from candidly.engine.footprint import count_groups
+from candidly.engine.groups import Joined, checkpoint_folder, find_groups, split, training_rows
 from candidly.engine.memory import require_runs, require_schedule
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
@@ -44,11 +46,25 @@ _DROP_EVERY = 10  # epochs; denormals appear slowly, and searching for them take
 
 
 class Training:
-    """The state of one training of all runs. `step` is the part that is captured; `fit` drives it."""
+    """The state of one training of all runs. `step` is the part that is captured; `fit` drives it.
+
+    If the runs are one of several groups, `first` is the number of the first run, and `sizes` lists how many rows the
+    runs of all groups train on, because all take the same number of steps.
+    """
 
     watch: Watch | None = None
 
-    def __init__(self, problem: Problem, method: Method, cleaner: Cleaner, recipe: Recipe, net: str | Factory):
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        cleaner: Cleaner,
+        recipe: Recipe,
+        net: str | Factory,
+        *,
+        first: int = 0,
+        sizes: Sequence[int] = (),
+    ):
         on_cuda = problem.X.device.type == "cuda"
         self.recipe = recipe
         self.cleaner = copy.copy(cleaner)
@@ -58,9 +74,10 @@ class Training:
         self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
         self.training_mask = self.problem.training_mask  # (R, N)
         half = on_cuda and recipe.precision == "auto" and problem.dtype == torch.float32
-        sizes = [len(rows) for rows in self.problem.rows]
-        size = recipe.batch(sizes)
-        self.steps = -(-max(sizes) // size)  # per epoch, rounded up
+        self.first = first
+        counts = [*sizes, *(len(rows) for rows in self.problem.rows)]
+        size = recipe.batch(counts)
+        self.steps = -(-max(counts) // size)  # per epoch, rounded up
         require_schedule(recipe.epochs, self.steps, problem.runs, recipe.schedule == "one-cycle")
         numbers = 4 if recipe.optimiser == "adam" else 2  # per weight: itself, its gradient, and Adam's two averages
         self.method.setup(self.problem, builder(self.problem, net, half, numbers=numbers))
@@ -149,6 +166,11 @@ class Training:
             warnings.warn(message, stacklevel=4)
             return None
 
+    def start_at(self, epoch: int) -> None:
+        """Go to the start of an epoch without training up to it, to measure what it needs."""
+        self.epoch, self.done, self.begun = epoch, 0, False
+        self.clock.fill_(epoch * self.steps)
+
     @torch.no_grad()
     def begin_epoch(self) -> None:
         """Draw the order and calibrate the cleaner, unless that was done before an interrupt."""
@@ -206,7 +228,8 @@ class Training:
             if wrong.any():
                 raise ValueError(
                     f"keep of the cleaner {type(self.cleaner).__name__} returned no subset of the candidates, or an "
-                    f"empty one, for row {int(wrong.nonzero()[0])} in run {run}; return a non-empty subset of S"
+                    f"empty one, for row {int(wrong.nonzero()[0])} in run {self.first + run}; return a non-empty "
+                    "subset of S"
                 )
 
     def _check_losses(self) -> None:
@@ -215,7 +238,7 @@ class Training:
         for epoch, run in (~losses.isfinite()).nonzero().tolist():
             raise ValueError(
                 f"training diverged: the loss of {describe(self.method)['name']} is {losses[epoch, run]:g} in epoch "
-                f"{epoch + 1}, run {run} (seed {self.problem.seeds[run]}); {smaller_rate(self.recipe)}"
+                f"{epoch + 1}, run {self.first + run} (seed {self.problem.seeds[run]}); {smaller_rate(self.recipe)}"
             )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -395,45 +418,90 @@ def fit(
         progress = arguments.flag("progress", progress)
     if stop is not None and not callable(getattr(stop, "is_set", None)):
         raise ValueError(f"stop is {arguments.shown(stop)}; it must be None or a threading.Event")
-    require_runs(problem.runs, len(problem.X), problem.num_classes, place)
+    require_runs(problem.runs, len(problem.X), problem.num_classes)  # the model holds the candidates of all runs
+    require_runs(1, len(problem.X), problem.num_classes, place)  # groups of one run are the smallest
     watched = check_held_out(held_out, patience, problem)
     if graph == "on" and place.type != "cuda":
         raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
     replay = graph != "off" and place.type == "cuda"
     folder = None if checkpoint is None else arguments.path("checkpoint", checkpoint)
     hidden = None if progress is None else not progress
-    with _alone(folder), training_on(place, deterministic):
-        training = Training(problem.to(place), method, cleaner or Cleaner(), recipe, net)
+
+    def build(runs: range, sizes: Sequence[int] = ()) -> Training:
+        part = problem.take_runs(runs).to(place)
+        training = Training(part, method, cleaner or Cleaner(), recipe, net, first=runs.start, sizes=sizes)
         if watched is not None:
-            training.watch = Watch(training.original, training.method, watched, patience)
-        config: dict[str, Any] = {}
-        if folder is not None:
-            config = _config(training, problem, method, cleaner, net)
-            if watched is not None:
-                config |= {"held_out": [describe(rows) for rows in watched], "patience": patience}
-            training.resume(folder, config)
-        steps = training.steps  # of an epoch; the bar counts steps, because an epoch may take minutes
-        done = training.epoch * steps + training.done
-        bar = tqdm(total=recipe.epochs * steps, initial=done, unit="step", disable=hidden, leave=None)
-        last = time.monotonic()
-        with bar, interruptible(stop) as stopped:
-            while not training.over:
-                training.begin_epoch()
-                bar.set_postfix_str(f"epoch {training.epoch + 1} of {recipe.epochs}", refresh=False)
-                while training.done < training.steps and not stopped():
-                    training.advance(replay)
-                    last = last if bar.disable else _wait(place, last)
-                    bar.update()
-                if training.done == training.steps:
-                    training.end_epoch()
-                due = training.over or training.epoch % every == 0
-                ending = stopped()
-                if folder is not None and (ending or due):
-                    training.save(folder, config)
-                if ending:
-                    raise KeyboardInterrupt
-            bar.total = training.epoch * steps  # fewer than planned if it stopped early
-        return training.model(net)
+            rows = watched[runs.start : runs.stop]
+            training.watch = Watch(training.original, training.method, rows, patience)
+        return training
+
+    with _alone(folder), training_on(place, deterministic):
+        known = find_groups(folder, problem.runs)
+        large = callable(net) or problem.X.ndim == 4
+        groups = known or count_groups(problem, place, build, large, folder is not None)
+        sizes = training_rows(problem, cleaner) if groups > 1 else []
+        joined = Joined(problem, groups)
+        # The bar counts steps, because an epoch may take minutes.
+        bar = tqdm(total=0, unit="step", disable=hidden, leave=None, delay=1e-9)
+        with bar:
+            for group, runs in enumerate(split(problem.runs, groups)):
+                training = build(runs, sizes)
+                part = None if folder is None else checkpoint_folder(folder, group, groups)
+                config: dict[str, Any] = {}
+                if part is not None:
+                    config = _config(training, problem, method, cleaner, net)
+                    if watched is not None:
+                        config |= {"held_out": [describe(rows) for rows in watched], "patience": patience}
+                    training.resume(part, config)
+                title = f"group {group + 1} of {groups}, " if groups > 1 else ""
+                bar.total = bar.total or groups * recipe.epochs * training.steps
+                with interruptible(stop) as stopped:
+                    _train(training, part, config, every, replay, bar, title, stopped)
+                joined.add(training.model(net))
+                del training  # its memory is for the next group
+                if groups > 1 and place.type == "cuda":
+                    torch.cuda.empty_cache()  # what captured graphs have used, other groups cannot
+        return joined.model()
+
+
+def _train(
+    training: Training,
+    folder: Path | None,
+    config: dict[str, Any],
+    every: int,
+    replay: bool,
+    bar: Any,
+    title: str,
+    stopped: Callable[[], bool],
+) -> None:
+    """Train until the end; raise KeyboardInterrupt, after a checkpoint, when it is to stop."""
+    steps, place, epochs = training.steps, training.loss.device, training.recipe.epochs
+    _skip(bar, training.epoch * steps + training.done)
+    last = time.monotonic()
+    while not training.over:
+        training.begin_epoch()
+        bar.set_postfix_str(f"{title}epoch {training.epoch + 1} of {epochs}", refresh=False)
+        while training.done < steps and not stopped():
+            training.advance(replay)
+            last = last if bar.disable else _wait(place, last)
+            bar.update()
+        if training.done == steps:
+            training.end_epoch()
+        due = training.over or training.epoch % every == 0
+        ending = stopped()
+        if folder is not None and (ending or due):
+            training.save(folder, config)
+        if ending:
+            raise KeyboardInterrupt
+    bar.total -= (epochs - training.epoch) * steps  # fewer than planned if it stopped early
+
+
+def _skip(bar: Any, steps: int) -> None:
+    """Move a progress bar over steps that were taken before this training; they do not count for its speed."""
+    bar.n += steps
+    if not bar.disable:
+        bar.initial += steps
+        bar.refresh()
 
 
 @contextmanager
