@@ -3,10 +3,12 @@
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -98,6 +100,9 @@ def cluster(tmp_path_factory):
     started, addresses, patch = [], {}, pytest.MonkeyPatch()
     patch.setenv("OMP_NUM_THREADS", "1")
     patch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "1")
+    # Ray notes its cluster in this folder, where later programs would look for it. Names of sockets must be short.
+    notes = tempfile.mkdtemp(prefix="ray-")
+    patch.setenv("RAY_TMPDIR", notes)
     patch.setenv("RAY_AUTH_MODE", "token")
     patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # of these clusters only
 
@@ -134,6 +139,7 @@ def cluster(tmp_path_factory):
         os.killpg(process.pid, signal.SIGKILL)  # Ray would take half a minute to end in good order
         process.wait()
     patch.undo()
+    shutil.rmtree(notes, ignore_errors=True)
 
 
 def executor_of(name, request):
