@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format coverage docs build clean
+.PHONY: help demo test engines lint format coverage docs build clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -15,6 +15,9 @@ demo: $(VENV)/.installed ## install the library and run the demo
 
 test: lint ## install the development tools, check style and types, and run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+engines: $(VENV)/.installed-engines ## install Dask and Ray (300 MB) and run the tests that start them
+	CANDIDLY_ENGINES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines
 
 lint: $(VENV)/.installed-dev ## check style and types
 	$(BIN)/ruff check
@@ -54,6 +57,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.pip
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) --build-constraint constraints.txt -e '.[all]' --group dev
+	@touch $@
+
+$(VENV)/.installed-engines: $(VENV)/.installed-dev
+	$(INSTALL) --build-constraint constraints.txt -e '.[dask,ray]'
 	@touch $@
 
 $(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.pip

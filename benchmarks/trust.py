@@ -2,6 +2,8 @@
 
     python -m benchmarks.trust train --data DIR --jobs 2   # the default classifier on every problem: runs/trust
     python -m benchmarks.trust collect                     # cleans and audits them: benchmarks/results/trust.json
+    python -m benchmarks.trust audit                       # chooses the factors of the audit's ranges, without each set
+    python -m benchmarks.trust review                      # counts errors among the rows to review first
     python -m benchmarks.trust training --data DIR         # accuracy after training on cleaned sets; permanent pruning
     python -m benchmarks.trust page                        # the tables of docs/evidence/trust.md
 
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks import records, synthetic, trust_page
+from benchmarks import records, synthetic, trust_doubt, trust_page
 from benchmarks.cells import share
 from candidly import PartialLabelClassifier, conformal, metrics, store
 from candidly.bench import datasets as sets
@@ -112,7 +114,8 @@ def collect() -> dict[str, Any]:
     for one in tqdm(records.read_all(), "problems"):
         name, kind, _ = one.problem
         rows = one.record.held_out
-        report = audit(one.record.log_p(rows), one.record.sets[rows], one.budget, alphas=ALPHAS, y=one.y[rows])
+        S, top = one.record.sets[rows], one.record.top[rows]
+        report = audit(one.record.log_p(rows), S, one.budget, alphas=ALPHAS, top=top, y=one.y[rows])
         levels = [[level.true_lost, level.true_removed, _listed(level.lost)] for level in report.levels]
         if name in DATASETS:
             for alpha, level in zip(ALPHAS, levels, strict=True):
@@ -275,7 +278,7 @@ def _rounded(value: Any) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("train", "collect", "training", "page"))
+    parser.add_argument("part", choices=("train", "collect", "audit", "review", "training", "page"))
     parser.add_argument("--data", help="a folder with the datasets' files")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--jobs", type=int, default=1, help="problems at a time")
@@ -298,6 +301,10 @@ def main() -> None:
         found = collect()
         found["synthetic"] |= {"caution": EXCESS_AS_ERROR, "alone": SEPARATE_FRACTION}
         save(found)
+    elif given.part == "audit":
+        save({"ranges": trust_doubt.audit(records.read_all(), DATASETS)})
+    elif given.part == "review":
+        save({"review": trust_doubt.review(one for one in records.read_all() if one.problem[0] in DATASETS)})
     else:
         training_part(given.data, given.device, lambda found: save({"training": found}))
 

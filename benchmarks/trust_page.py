@@ -29,7 +29,13 @@ def write(results: Results) -> None:
 
 def tables(results: Results) -> dict[str, str]:
     """Return the tables of all parts in the results by the name of their block."""
-    parts = {"real": (rules, audits), "synthetic": (mechanisms, choice), "training": (cleaned, permanent)}
+    parts = {
+        "real": (rules, audits),
+        "synthetic": (mechanisms, choice),
+        "ranges": (ranges, errors),
+        "review": (review,),
+        "training": (cleaned, permanent),
+    }
     made = [(table, results[part]) for part, some in parts.items() if part in results for table in some]
     return {table.__name__: "\n".join(table(found)) for table, found in made}
 
@@ -62,18 +68,62 @@ def rules(found: Results) -> Iterator[str]:
 
 def audits(found: Results) -> Iterator[str]:
     """Yield the estimates of the audit on real datasets, with folds by row and by group, and the truth."""
-    yield from head(["dataset", "folds by", "α", "lost", "estimate", "90 % interval", "holds it", "declined"])
+    yield from head(["dataset", "folds by", "α", "lost", "guessed range", "holds it", "declined"])
     for name in DATASETS:
         for kind, folds in (("split", "row"), ("split grouped", "group")):
             for alpha in ALPHAS:
                 rows = found["audit"][f"{name} | {kind} | {alpha}"]
                 given = [bounds for _, _, bounds in rows if bounds is not None]
                 held = sum(bounds is not None and bounds[1] <= lost <= bounds[2] for lost, _, bounds in rows)
-                value, low, high = np.mean(given, axis=0) if given else [np.nan] * 3
+                _, low, high = np.mean(given, axis=0) if given else [np.nan] * 3
                 lost = np.mean([one[0] for one in rows])
                 shown = f"{percent(low)} to {percent(high)}"
-                cells = [name, folds, alpha, percent(lost), percent(value), shown, f"{held} of {len(given)}"]
+                cells = [name, folds, alpha, percent(lost), shown, f"{held} of {len(given)}"]
                 yield row([*cells, len(rows) - len(given)])
+
+
+def ranges(found: Results) -> Iterator[str]:
+    """Yield what the audit's ranges hold, with factors that were chosen without the dataset or mechanism."""
+    yield from head(["without", "factors", "cells", "declined", "holds", "median width", "before: holds", "width"])
+    for name, one in found["without"].items():
+        yield row([name, *_held([one])])
+    made = [one for name, one in found["without"].items() if name not in DATASETS]
+    yield row(["**all mechanisms**", *_held(made)])
+
+
+def _held(some: Sequence[Results]) -> list[str]:
+    factors = {tuple(one["factors"]) for one in some}
+    cells, declined = (sum(one[what] for one in some) for what in ("cells", "declined"))
+    measured = []
+    for when in ("now", "before"):
+        held, width = sum(one[when]["held"] for one in some), np.median([one[when]["width"] for one in some])
+        measured += [f"{held / max(cells - declined, 1):.0%}", percent(width)]
+    shown = " or ".join(f"{lower:g}, {upper:g}" for lower, upper in sorted(factors))
+    return [shown, str(cells), str(declined), *measured]
+
+
+def errors(found: Results) -> Iterator[str]:
+    """Yield the fraction of rows whose most probable candidate is wrong, and what the audit guesses."""
+    yield from head(["dataset", "wrong", "guessed range", "holds it"])
+    for name in DATASETS:
+        wrong, _, low, high = np.array(found["errors"][name]).T
+        held = f"{((low <= wrong) & (wrong <= high)).sum()} of {len(wrong)}"
+        yield row([name, percent(wrong.mean()), f"{percent(low.mean())} to {percent(high.mean())}", held])
+
+
+def review(found: Results) -> Iterator[str]:
+    """Yield how many learned labels are wrong among the first rows, and how many times as many as among random rows."""
+    yield from head(["dataset", "wrong labels", "order", "wrong among the first 100", "among the first 1000"])
+    for name in DATASETS:
+        fits = found[f"{name} | all"]
+        rate = np.mean([one["wrong"] / one["rows"] for one in fits])
+        for order in [key for key in fits[0] if key not in ("rows", "wrong")]:
+            cells = []
+            for k, m in enumerate((100, 1000)):
+                counts = [one[order][k] for one in fits]
+                times = np.mean([one[order][k] / (m * one["wrong"] / one["rows"]) for one in fits])
+                cells.append(f"{np.mean(counts):.0f} ({times:.1f} ×)")
+            yield row([name, f"{percent(rate)} %", f"**{order}**" if "default" in order else order, *cells])
 
 
 def mechanisms(found: Results) -> Iterator[str]:

@@ -62,11 +62,10 @@ def main():
     twins, new_twins = np.isin(names, TWINS), np.isin(new_names, TWINS)
     before = np.mean([len(caption.split(";")) for caption in captions])
     print(f"\n{len(names)} faces with a caption: {before:.2f} names each, {learner.candidates_.mean_size:.2f} kept")
-    true_kept = [name in left for name, left in zip(names, learner.candidates_.decode(), strict=True)]
-    print(f"the right name is kept for {np.mean(true_kept):.1%}")
     audit = learner.audit(names)
     level = next(one for one in audit.levels if one.alpha == learner.alpha)
-    print(f"it is lost for about {level.lost.value:.1%} ({level.lost.low:.1%} to {level.lost.high:.1%}), estimated")
+    print(f"the right name is lost for {level.true_lost:.1%}")
+    print(f"without the right names, the audit guesses {level.lost.low:.1%} to {level.lost.high:.1%}")
     for pair in audit.pairs:
         print("cannot be told apart:", " and ".join(learner.classes_[list(pair.numbers)]))
     tell("faces with a caption", learner.transduction_ == names, twins)

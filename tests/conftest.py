@@ -15,6 +15,8 @@ settings.load_profile("suite")
 SLOW = (  # together half of the suite's time; `-m "not slow"` leaves them out
     "tests/bench/test_datasets.py::test_a_long_tail_alone_keeps_the_default_sets",
     "tests/bench/test_datasets.py::test_default_sets",
+    "tests/bench/test_engines.py::test_a_killed_worker_fails_its_run_alone",
+    "tests/bench/test_engines.py::test_an_array_of_processes_trains_nothing_twice",
     "tests/bench/test_kill.py::test_killed_sweeps_end_with_the_same_predictions",
     "tests/bench/test_sweeps.py::test_a_file_that_changes_meanwhile_is_noticed_by_workers",
     "tests/bench/test_sweeps.py::test_failures_in_workers_are_kept",
@@ -35,7 +37,7 @@ SLOW = (  # together half of the suite's time; `-m "not slow"` leaves them out
 
 
 def pytest_collection_modifyitems(items):
-    """Mark slow tests and those that need published files, and skip what needs a GPU if there is none."""
+    """Mark slow tests and those that need published files, and skip what needs a GPU or clusters."""
     for item in items:
         if item.nodeid.partition("[")[0] in SLOW:
             item.add_marker(pytest.mark.slow)
@@ -43,6 +45,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.data)
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+        if item.get_closest_marker("engines") and not os.environ.get("CANDIDLY_ENGINES"):
+            item.add_marker(pytest.mark.skip(reason="starts Dask and Ray; run it with `make engines`"))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def summary(path, dataset="lost", method="proden", seeds=(0, 1), values=((0.5, 0
 def predictions(path, true, predicted, **columns):
     n = len(true)
     table = {"dataset": ["lost"] * n, "method": ["proden"] * n, "seed": [0] * n, "split": ["test"] * n}
-    table |= {"row": list(range(n)), "true": true, "predicted": predicted, "confidence": [0.5] * n} | columns
+    table |= {"row": list(range(n)), "true": true, "predicted": predicted, "probability": [0.5] * n} | columns
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(table), path)
     return path

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import trust_page
 from candidly.bench import read, read_csv, read_spec
 from candidly.bench.table import BEGIN, END, render
+from candidly.cleaning import budget
 
 ROOT = Path(__file__).parents[2]
 SUMMARIES = ROOT / "benchmarks" / "results" / "uai2025"
@@ -48,7 +49,7 @@ def test_every_run_of_the_specs_is_there(folder, names):
 def test_the_tables_of_trust_are_up_to_date():
     page = (ROOT / "docs" / "evidence" / "trust.md").read_text(encoding="utf-8")
     results = json.loads((ROOT / "benchmarks" / "results" / "trust.json").read_text(encoding="utf-8"))
-    assert results.keys() == {"synthetic", "real", "training"}
+    assert results.keys() == {"synthetic", "real", "ranges", "review", "training"}
     assert all(text in page for text in trust_page.tables(results).values())
 
 
@@ -63,4 +64,21 @@ def test_what_is_said_of_cleaning_is_what_was_measured():
         assert sum(one[1] for one in scores) / 5 >= removed
     split = [rows for key, rows in results["audit"].items() if " | split" in key]
     held = [bounds[1] <= lost <= bounds[2] for rows in split for lost, _, bounds in rows]
-    assert (len(held), sum(held)) == (120, 115)
+    assert (len(held), sum(held)) == (120, 120)
+
+
+def test_what_is_said_of_doubt_is_what_was_measured():
+    results = json.loads((ROOT / "benchmarks" / "results" / "trust.json").read_text(encoding="utf-8"))
+    assert tuple(results["ranges"]["factors"]) == (budget.LOWER_FACTOR, budget.UPPER_FACTOR)
+    for name in ("lost", "bird-song", "msrc-v2"):
+        one = results["ranges"]["without"][name]  # with factors that were chosen without it
+        assert one["now"]["held"] >= 0.85 * one["cells"]
+        assert one["declined"] <= 0.25 * one["cells"]
+        assert one["now"]["width"] <= 3 * one["before"]["width"]
+    least = {"lost": (4, 0), "bird-song": (4, 3), "msrc-v2": (1.9, 0)}
+    for name, wanted in least.items():
+        fits = results["review"][f"{name} | all"]
+        assert len(fits) == 5
+        for k, (m, times) in enumerate(zip((100, 1000), wanted, strict=True)):
+            found = [one["confidence (the default)"][k] / (m * one["wrong"] / one["rows"]) for one in fits]
+            assert sum(found) / 5 >= times

@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_predictions_are_those_of_a_fit(swept, table):
     )
     p = fit(problem, Proden(), None, SHORT, device="cpu").predict(dataset.X)
     lines = pq.read_table(find(outcome, "proden") / "predictions.parquet").to_pylist()
-    names = ["dataset", "method", "seed", "split", "row", "true", "predicted", "confidence", "init"]
+    names = ["dataset", "method", "seed", "split", "row", "true", "predicted", "probability", "init"]
     assert list(lines[0]) == names
     assert len(lines) == 4 * 60
     for run, (seed, init) in enumerate([(0, 0), (0, 1), (3, 0), (3, 1)]):
@@ -100,7 +101,7 @@ def test_predictions_are_those_of_a_fit(swept, table):
         for line in mine:
             assert line["true"] == dataset.classes[dataset.y[line["row"]]]
             assert line["predicted"] == dataset.classes[p[run, line["row"]].argmax()]
-            assert line["confidence"] == pytest.approx(p[run, line["row"]].max().item())
+            assert line["probability"] == pytest.approx(p[run, line["row"]].max().item())
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -121,7 +122,7 @@ def test_images_are_trained_on_as_bytes_and_seen_scaled(tmp_path, monkeypatch, p
     assert len(lines) == 60
     for line in lines:  # 36 steps let roundings grow, but not to a thousandth
         assert line["predicted"] == dataset.classes[p[line["row"]].argmax()]
-        assert line["confidence"] == pytest.approx(p[line["row"]].max().item(), abs=1e-3)
+        assert line["probability"] == pytest.approx(p[line["row"]].max().item(), abs=1e-3)
 
 
 @pytest.fixture
@@ -419,17 +420,50 @@ def test_what_another_process_trains_is_left_to_it(tmp_path, table):
     with locked(first.folder / "lock", wait=False) as mine:
         assert mine
         outcome = sweep(spec, tmp_path, device="cpu")
-    assert outcome.postponed == {"flowers proden": "another process is training it"}
+    assert (outcome.elsewhere, outcome.failed, outcome.postponed) == ((first.folder,), {}, {})
     assert len(outcome.done) == 1
+    assert str(outcome) == "runs: 1 done, 0 done before, 0 failed, 1 being trained elsewhere"
     assert len(sweep(spec, tmp_path, device="cpu").done) == 1
+
+
+@pytest.mark.parametrize("ending", ["done", "failed"])
+def test_what_another_process_ended_meanwhile_is_not_trained(tmp_path, table, monkeypatch, ending):
+    spec = spec_of(table, methods=("broken" if ending == "failed" else "proden",), own={"broken": Broken()}, seeds=(0,))
+    resolve, trained = sweeps._tidy, []
+
+    def tidy_while_another_trains(waiting, resting):
+        resolve(waiting, resting)
+        monkeypatch.setattr(sweeps, "_tidy", resolve)
+        trained.append(sweep(spec, tmp_path, device="cpu"))
+        monkeypatch.setattr(sweeps, "execute", None)  # calling it would fail the run in another way
+
+    monkeypatch.setattr(sweeps, "_tidy", tidy_while_another_trains)
+    outcome = sweep(spec, tmp_path, device="cpu")
+    assert (outcome.done, outcome.postponed) == ((), {})
+    assert outcome.skipped == trained[0].done
+    assert outcome.failed == trained[0].failed
+    assert len(outcome.skipped if ending == "done" else outcome.failed) == 1
+
+
+def test_a_run_that_ends_while_runs_are_listed_is_not_called_damaged(tmp_path, table, monkeypatch):
+    spec = spec_of(table, methods=("proden",), seeds=(0,))
+    failed = Run.failed
+
+    def failed_after_another_trained(run):
+        monkeypatch.setattr(Run, "failed", failed)
+        assert len(sweep(spec, tmp_path, device="cpu").done) == 1
+        return False
+
+    monkeypatch.setattr(Run, "failed", property(failed_after_another_trained))
+    assert len(sweep(spec, tmp_path, device="cpu").skipped) == 1  # a warning would be an error
 
 
 def test_a_worker_that_dies_is_reported(tmp_path, table):
     spec = spec_of(table, methods=("deadly", "proden"), seeds=(0,), own={"deadly": Deadly()})
     outcome = sweep(spec, tmp_path, device="cpu", jobs=2)
-    assert "a worker process died" in outcome.postponed["flowers deadly"]
-    again = sweep(spec_of(table, methods=("proden",), seeds=(0,)), tmp_path, device="cpu")
-    assert len(again.done) + len(again.skipped) == 1
+    assert outcome.postponed == {"flowers deadly": "a worker process died, perhaps for lack of memory"}
+    assert len(outcome.done) == 1, "the other run is not lost"
+    assert not list(tmp_path.rglob("failed.txt"))
 
 
 def test_failures_in_workers_are_kept(tmp_path, table):
@@ -508,7 +542,7 @@ def test_streams_give_the_same_predictions(tmp_path, table):
 
 @pytest.mark.parametrize(
     ("place", "epochs", "trained"),
-    [((Proden, "step"), 1000, 0), ((sweeps, "_result"), 12, 2)],
+    [((Proden, "step"), 1000, 0), ((sweeps._End, "__str__"), 12, 2)],
     ids=["training", "reporting"],
 )
 def test_an_interrupt_ends_threads(place, epochs, trained, tmp_path, table, monkeypatch):
@@ -524,7 +558,7 @@ def test_an_interrupt_ends_threads(place, epochs, trained, tmp_path, table, monk
         ended.append(args[1])
         return model
 
-    monkeypatch.setattr(sweeps, "_in_processes", sweeps._in_threads)
+    monkeypatch.setattr(sweeps, "Processes", ThreadPoolExecutor)
     monkeypatch.setattr(runs, "fit", training)
     monkeypatch.setattr(*place, interrupted)
     spec = spec_of(table, methods=methods, recipe=Recipe("test", epochs=epochs, batch_size=16))

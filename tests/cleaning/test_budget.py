@@ -368,3 +368,21 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     assert torch.equal(parts.inseparable, whole.inseparable)
     assert torch.equal(parts.keep(z, S, 0.1), kept)
     assert parts.lost(z, S, kept) == pytest.approx(lost, rel=1e-9)
+
+
+@given(scored(), alphas)
+def test_levels_are_where_candidates_go(case, alpha):
+    z, S = case
+    rule = Budget(1.0, 1.5, 0.0, 0.0, torch.zeros(0, 2).long(), budget.Estimate(0.0, 0.0, 0.0), False)
+    levels = rule.levels(z, S)
+    assert levels[~S].isinf().all()
+    found = levels[levels <= 1].unique().tolist()
+    below = [math.nextafter(level, -1) for level in found if level > 0]
+    for level in (alpha, 0.0, 1.0, *found, *below):
+        assert torch.equal(rule.keep(z, S, level), S & (levels > level))
+
+
+def test_levels_of_protected_candidates_are_infinite():
+    z, S = torch.tensor([[0.0, -2.0, -3.0]] * 4, dtype=torch.float64), torch.ones(4, 3).bool()
+    rule = Budget(1.0, 1.0, 0.0, 0.0, torch.tensor([[0, 1], [1, 0]]), budget.Estimate(0.0, 0.0, 0.0), False)
+    assert rule.levels(z, S).isfinite().tolist() == [[False, False, True]] * 4

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from candidly import PartialLabelClassifier
-from candidly.cleaning.audit import ALPHAS
+from candidly.cleaning.audit import ALPHAS, format_guess
 from candidly.cli import app as cli
 from candidly.cli import options
 from candidly.cli.options import OutputOptions, SetOptions, TrainingOptions, split_names
@@ -84,8 +84,8 @@ def as_sets(column):
 def test_clean_writes_a_line_per_row_in_order(place, capsys, suffix):
     out = run(capsys, "clean", "large.csv", *ROLES, "--out", f"new{suffix}", *TINY).out
     found = files.read(f"new{suffix}", texts=["id"])
-    names = ["id", "candidates", "kept", "removed", "predicted", "confidence", "scores", "true"]
-    assert found.column_names == names
+    names = ["id", "candidates", "kept", "removed", "predicted", "confidence", "priority", "scores"]
+    assert found.column_names == [*names, "outside", "outside_score", "true"]
     assert found["id"].to_pylist() == LARGE["id"].to_pylist()
     assert found["true"].to_pylist() == LARGE["label"].to_pylist()
     lists = suffix in (".parquet", ".feather")
@@ -100,26 +100,31 @@ def test_clean_writes_a_line_per_row_in_order(place, capsys, suffix):
     assert all(0 < one <= 1 for one in found["confidence"].to_pylist())
     if lists:
         assert found.schema.field("scores").type == pa.list_(pa.float32())
-        assert [len(row) for row in found["scores"].to_pylist()] == [len(row) for row in removed]
-        assert all(0 < p < 0.5 for row in found["scores"].to_pylist() for p in row)
+        assert [len(row) for row in found["scores"].to_pylist()] == [len(row) for row in before]
+        assert all(sum(row) == pytest.approx(1) for row in found["scores"].to_pylist())
     else:
         scores = [re.findall(r"(\w+)=([\d.e-]+)", text or "") for text in found["scores"].to_pylist()]
-        assert [{name for name, _ in row} for row in scores] == removed
+        assert [{name for name, _ in row} for row in scores] == before
+    outside = list(zip(found["outside"].to_pylist(), found["outside_score"].to_pylist(), before, strict=True))
+    assert {name is None for name, _, _ in outside} == {True, False}
+    assert all((name is None) == (score is None) and name not in row for name, score, row in outside)
     assert "120 rows, 3 classes" in out
     assert re.search(r"candidates per row: \d\.\d\d → \d\.\d\d; rows changed: \d+", out)
     assert "on 120 rows with a known label: accuracy" in out
     assert f"cleaned: new{suffix}" in out
 
 
-def test_scores_are_probabilities_of_having_been_true(place, capsys):
+def test_scores_are_probabilities_of_being_true(place, capsys):
     run(capsys, "clean", "large.csv", *ROLES, "--out", "new.parquet", *TINY)
     found = files.read("new.parquet")
     estimator = PartialLabelClassifier(max_epochs=3, folds=2, device="cpu", random_state=0)
     estimator.fit(LARGE.select(["size", "colour"]), LARGE["tags"].to_pylist())
-    removed = zip(found["removed"].to_pylist(), estimator.candidate_proba_, strict=True)
-    expected = [[row[NAMES.index(name)] for name in names] for names, row in removed]
-    assert sum(map(len, expected)) > 0
+    given = zip(found["candidates"].to_pylist(), estimator.candidate_proba_, strict=True)
+    expected = [[row[NAMES.index(name)] for name in names] for names, row in given]
     assert [pytest.approx(row) for row in expected] == found["scores"].to_pylist()
+    assert found["confidence"].to_pylist() == pytest.approx([max(row) for row in expected])
+    assert found["priority"].to_pylist() == estimator.priority_.tolist()
+    assert found["outside"].to_pylist() == estimator.outside_.tolist()
 
 
 @pytest.mark.parametrize("command", [("clean", "--out", "new.csv"), ("fit", "--out", "new")])
@@ -127,18 +132,20 @@ def test_the_estimate_at_the_level_is_told(place, capsys, command):
     name, *out = command
     arguments = (name, "large.csv", *ROLES, *out, *LEARNED, "--alpha", "0.07")
     printed = run(capsys, *arguments).out
-    percent = r"([\d.]+)% \(([\d.]+) to ([\d.]+)%\)"
-    line = re.search(rf"^estimated: true labels lost {percent}, wrong candidates removed {percent}$", printed, re.M)
-    level = json.loads(run(capsys, *arguments, "--json").out)["estimate"]
+    facts = json.loads(run(capsys, *arguments, "--json").out)
+    level = facts["estimate"]
     assert level["alpha"] == 0.07
-    shares = [round(100 * share, 1) for share in (*level["lost"], *level["removed"])]
-    assert list(map(float, line.groups())) == shares
+    lost, removed = (format_guess(level[name]) for name in ("lost", "removed"))
+    assert f"\nguess: true labels lost {lost}, wrong candidates removed {removed}\n" in printed
+    assert facts["status"] == f"not verified: check {level['check']} rows to certify alpha 0.07 (candidly verify plan)"
+    assert f"\n{facts['status']}\n" in printed
 
 
 def test_without_an_estimate_nothing_is_told(place, capsys):
     arguments = ("clean", "rows.csv", *ROLES, "--out", "new.csv", *TINY)
-    assert "true labels lost" not in run(capsys, *arguments).out
-    assert json.loads(run(capsys, *arguments, "--json").out)["estimate"] is None
+    assert "guess" not in run(capsys, *arguments).out
+    facts = json.loads(run(capsys, *arguments, "--json").out)
+    assert facts["estimate"] is facts["status"] is None
 
 
 def audit(*more, table="large.csv"):
@@ -148,22 +155,22 @@ def audit(*more, table="large.csv"):
 def test_an_audit_tells_what_each_level_costs(place, capsys):
     before = sorted(path.name for path in place.iterdir())
     printed = run(capsys, *audit())
-    title, heads, *lines = printed.out.splitlines()
+    status, title, heads, *lines = printed.out.splitlines()
+    assert re.fullmatch(r"not verified: check \d+ rows to certify alpha 0.05 \(candidly verify plan\)", status)
     assert title.startswith("large.csv: 120 rows, 3 classes, 1.")
-    names = ["alpha", "true labels lost", "actual", "wrong candidates removed", "actual", "candidates removed"]
-    assert re.split(r"\s{2,}", heads) == names
+    names = ["alpha", "true labels lost (guess)", "actual", "wrong candidates removed (guess)", "actual"]
+    assert re.split(r"\s{2,}", heads) == [*names, "candidates removed", "rows to check"]
     levels = json.loads(run(capsys, *audit("--json")).out)["audit"]["levels"]
     assert [level["alpha"] for level in levels] == list(ALPHAS)
     for line, level in zip(lines, levels, strict=False):
-        mark, lost, true_lost, removed, true_removed, candidates = re.split(r"\s{2,}", line)
+        mark, lost, true_lost, removed, true_removed, candidates, check = re.split(r"\s{2,}", line)
         assert mark == f"{level['alpha']:g}" + " *" * (level["alpha"] == 0.05)
-        value, low, high = level["lost"]
-        assert lost == f"{value:.1%} ({100 * low:.1f} to {high:.1%})"
-        assert removed.startswith(f"{level['removed'][0]:.1%} (")
+        assert (lost, removed) == (format_guess(level["lost"]), format_guess(level["removed"]))
         assert [true_lost, true_removed] == [f"{level[name]:.1%}" for name in ("true_lost", "true_removed")]
         assert int(candidates) == level["candidates"]
+        assert check == ("–" if level["check"] is None else str(level["check"]))
     assert "without a guarantee" in printed.out
-    assert "The most likely candidate is wrong in about" in printed.out
+    assert "The most likely candidate is wrong in a guessed" in printed.out
     assert sorted(path.name for path in place.iterdir()) == before
 
 
@@ -197,7 +204,9 @@ def test_votes_are_audited(place, capsys):
     files.write(pa.table(votes), "votes.csv")
     roles = ("--annotations", "votes.csv", "--features", "large.csv", "--id", "id", "--drop", "tags,label")
     out = run(capsys, "audit", *roles, *LEARNED).out
-    assert out.startswith("Votes: 120 tasks, 2 workers, 240 votes, 3 classes")
+    status, votes = out.splitlines()[:2]
+    assert status.startswith("not verified: check ")
+    assert votes.startswith("Votes: 120 tasks, 2 workers, 240 votes, 3 classes")
     assert "large.csv: 120 rows" in out
     facts = json.loads(run(capsys, "audit", *roles, *LEARNED, "--json").out)
     assert facts["agreement"].keys() == {"observed", "krippendorff_alpha"}
@@ -230,9 +239,9 @@ def test_levels_without_an_estimate_say_why():
     found = birds(rows=100, doubtful=2)
     found = dataclasses.replace(found, audit=audit_facts(14, 100, truth=False, declined="too noisy"))
     lines, _ = describe_audit(found, None)
-    assert lines.count("No estimate: too noisy.") == 1
-    assert re.split(r"\s{2,}", lines[4]) == ["0.05 *", "–", "–", "65"]
-    assert "true labels lost: no estimate (too noisy)" in describe_report(found, {})[0]
+    assert lines.count("No guess: too noisy.") == 1
+    assert re.split(r"\s{2,}", lines[4]) == ["0.05 *", "–", "–", "65", "44"]
+    assert "true labels lost: no guess (too noisy)" in describe_report(found, {})[0]
 
 
 def test_the_help_names_the_levels():
@@ -264,12 +273,13 @@ def test_labels_and_ids_do_not_train(place, capsys):
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_label_that_is_no_class_is_not_scored(place, capsys):
+def test_a_label_that_is_no_class_is_an_error(place, capsys):
     labels = ["yak", None, *TABLE["label"].to_pylist()[2:]]
     files.write(TABLE.set_column(4, "label", pa.array(labels)), "some.csv")
     printed = run(capsys, "clean", "some.csv", *ROLES, "--out", "new.csv", *TINY)
-    assert "1 labels in column 'label' are not classes, such as 'yak' in row 0; these rows are not" in printed.err
-    assert "on 38 rows with a known label" in printed.out
+    assert "1 labels in column 'label' are not classes, such as 'yak' in row 0; in these rows every" in printed.err
+    assert "on 39 rows with a known label" in printed.out
+    assert "\nin 1 of them the true label is not a candidate, so it cannot be lost\n" in printed.out
     assert files.read("new.csv")["true"].to_pylist() == labels
 
 
@@ -282,9 +292,9 @@ def test_fit_predict_and_report(place, capsys):
         "safetensors",
     ]
     out = run(capsys, "predict", "model", "rows.csv", "--out", "new.csv", "--alpha", "0.2").out
-    assert re.search(r"40 rows, 3 classes, mean confidence [\d.]+%\nclasses per set: ", out)
+    assert re.search(r"40 rows, 3 classes, mean probability of the predicted class [\d.]+%\nclasses per set: ", out)
     found = files.read("new.csv", texts=["id"])
-    assert found.column_names == ["id", "predicted", "confidence", "set"]
+    assert found.column_names == ["id", "predicted", "probability", "set"]
     assert found["id"].to_pylist() == TABLE["id"].to_pylist()
     estimator = PartialLabelClassifier.load("model")
     X = TABLE.select(["size", "colour"])
@@ -339,7 +349,7 @@ def test_rows_that_are_too_risky_have_an_empty_cell(place, capsys, suffix):
     found = files.read(f"new{suffix}")
     assert found["predicted"].to_pylist() == expected
     assert 0 < expected.count(None) < 40
-    assert None not in found["confidence"].to_pylist()
+    assert None not in found["probability"].to_pylist()
     assert f"rows without a prediction: {expected.count(None)}\n" in out
     facts = run(capsys, "predict", "model", "rows.csv", "--out", "n.csv", "--max-risk", risk, "--json").out
     assert json.loads(facts)["abstained"] == expected.count(None)
@@ -437,7 +447,7 @@ def test_new_rows_may_lack_what_is_no_feature(place, capsys, kept_model, names):
     run(capsys, "predict", kept_model, "rows.csv", "--out", "all.parquet")
     some, every = files.read("new.parquet"), files.read("all.parquet")
     assert some.column_names[0] == ("id" if "id" in names else "row")
-    assert some["confidence"].equals(every["confidence"])
+    assert some["probability"].equals(every["probability"])
 
 
 def test_new_rows_have_an_id_and_columns_of_their_own(place, capsys, kept_model):
@@ -594,7 +604,7 @@ def test_json_and_quiet(place, capsys, kept_model):
     assert facts["candidates_before"] > facts["candidates_after"] >= 1
     assert facts["truth"]["rows"] == 120
     facts = json.loads(run(capsys, "predict", kept_model, "rows.csv", "--out", "p.csv", "--alpha", "0.2", "--json").out)
-    assert facts.keys() == {"rows", "classes", "mean_confidence", "predictions", "mean_set_size", "empty_sets"}
+    assert facts.keys() == {"rows", "classes", "mean_probability", "predictions", "mean_set_size", "empty_sets"}
     for arguments in (("clean", "rows.csv", *ROLES, *TINY), ("predict", kept_model, "rows.csv")):
         assert run(capsys, *arguments, "--out", "q.csv", "--quiet") == ("", "")
 
@@ -742,3 +752,44 @@ def test_names_with_the_separator_are_refused_before_training(place, capsys, mon
     with pytest.raises(SystemExit):
         cli.main(["clean", "bars.parquet", "--candidates", "tags", "--drop", "label", "--out", "new.csv"])
     assert "'a|b' contains '|'" in capsys.readouterr().err
+
+
+def test_checked_rows_give_exact_intervals(place, capsys):
+    labels = LARGE["label"].to_pylist()
+    rows = np.random.default_rng(0).choice(120, 60, replace=False).tolist()
+    answers = [None if i == 0 else "none of these" if i == 1 else labels[row] for i, row in enumerate(rows)]
+    files.write(pa.table({"row": rows, "answer": answers, "note": ["x"] * 60}), "checked.csv")
+    printed = run(capsys, *audit("--verified", "checked.csv")).out
+    status, _, heads, *lines = printed.splitlines()
+    assert status == "verified with 60 rows that were checked by hand"
+    assert re.split(r"\s{2,}", heads)[1:4] == ["true labels lost (guess)", "verified", "actual"]
+    assert "60 checked rows, 1 of them without an answer, if these were drawn at random" in printed
+    facts = json.loads(run(capsys, *audit("--verified", "checked.csv", "--json")).out)
+    assert facts["audit"]["verified"]["outside"] == 1
+    for line, level in zip(lines, facts["audit"]["levels"], strict=False):
+        value, low, high = level["verified"]
+        assert f"{value:.1%} ({100 * low:.1f} to {high:.1%})" in line
+        assert low <= level["true_lost"] <= high
+    estimator = PartialLabelClassifier(max_epochs=15, folds=2, device="cpu", random_state=0)
+    estimator.fit(LARGE.select(["size", "colour"]), LARGE["tags"].to_pylist())
+    found = estimator.audit(labels, verified=dict(zip(rows, answers, strict=True))).to_json()
+    assert found["verified"] == facts["audit"]["verified"]
+    assert found["levels"] == facts["audit"]["levels"]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"row": [1], "label": ["cat"]}, "checked.csv has no column 'answer'"),
+        ({"line": [1], "answer": ["cat"]}, "checked.csv has no column 'row'"),
+        ({"row": ["first"], "answer": ["cat"]}, "checked.csv has 'first' in column 'row', row 0 of the file"),
+        ({"row": [120], "answer": ["cat"]}, "checked.csv: verified has the row 120; rows are numbers from 0 to 119"),
+        ({"row": [1, 1], "answer": ["cat", "dog"]}, "checked.csv has two answers for row 1"),
+        ({"row": [1], "answer": ["yak"]}, "checked.csv: the answer for row 1 is 'yak', which is not a class"),
+    ],
+)
+def test_checked_rows_that_cannot_be_read(place, capsys, table, message):
+    files.write(pa.table(table), "checked.csv")
+    with pytest.raises(SystemExit):
+        cli.main([*audit("--verified", "checked.csv")])
+    assert message in " ".join(capsys.readouterr().err.split())

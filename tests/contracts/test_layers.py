@@ -71,7 +71,8 @@ def forbidden(module, source):
     return wrong
 
 
-OPTIONAL = {"jinja2", "matplotlib", "pooch", "requests", "triton"}  # extras, imported by the functions that need them
+# Extras, imported by the functions that need them.
+OPTIONAL = {"distributed", "jinja2", "matplotlib", "pooch", "ray", "requests", "triton"}
 
 
 def test_the_plan_lists_every_module():

@@ -120,7 +120,7 @@ def test_rows_are_scored_by_networks_that_did_not_train_on_them():
     p = unseen.model_.predict(unseen.features_.transform(noise)).numpy()  # (4, n, 2)
     own = p.max(0) > 0.9
     assert own.any(1).mean() > 0.9  # three of four networks know each row by heart
-    assert unseen.confidence_.mean() < 0.75  # the fourth does not
+    assert unseen.fit_record_.p.mean() < 0.75  # the fourth does not
 
 
 def test_the_order_of_rows_does_not_matter(cleaned):
@@ -678,7 +678,9 @@ def test_reports_say_what_happened(cleaned):
     assert sum(sum(row) for row in found.removed) == S.sum() - kept.sum() > 0
     assert found.changed == (kept != S).any(1).sum()
     assert found.truth["accuracy"] == pytest.approx((cleaned.transduction_ == true).mean())
-    assert found.truth["true_kept"] == pytest.approx(kept[np.arange(150), y].mean())
+    assert found.truth["true_lost"] == pytest.approx(1 - kept[np.arange(150), y].mean())
+    assert found.truth["true_lost"] == found.cost["true_lost"]  # one number
+    assert found.truth["outside"] == found.audit["known"]["outside"] == 0
     wrong = S & ~np.eye(3, dtype=bool)[y]
     assert found.truth["wrong_removed"] == pytest.approx(1 - (kept & wrong).sum() / wrong.sum())
     assert found.together == (S.T.astype(int) @ S).tolist()
@@ -692,11 +694,12 @@ def test_reports_say_what_happened(cleaned):
 
 def test_true_labels_may_be_unknown(fitted):
     partly = report.summarise(fitted, y_true=[None] * 30 + ["wasp"] + list(np.array(NAMES)[Y[31:]]))
-    assert partly.truth["rows"] == 29
+    assert (partly.truth["rows"], partly.truth["outside"]) == (30, 1)  # a wasp is no candidate
     assert report.summarise(fitted, y_true=[None] * 60).truth == {
         "rows": 0,
+        "outside": 0,
         "accuracy": None,
-        "true_kept": None,
+        "true_lost": None,
         "wrong_removed": None,
     }
     with pytest.raises(ValueError, match="ids has 2 entries for 60 rows"):
@@ -1095,3 +1098,35 @@ def test_groups_are_routed():
             cross_val_score(
                 classifier, X, lists(S), cv=GroupKFold(2), params={"groups": group // 3}, error_score="raise"
             )
+
+
+def test_an_audit_takes_checked_rows_by_number_or_one_per_row(cleaned):
+    true = np.array(NAMES)[made(150)[2]]
+    drawn = np.random.default_rng(0).choice(150, 70, replace=False)
+    by_number = cleaned.audit(verified={row: true[row] for row in drawn})
+    listed = [true[row] if row in set(drawn) else None for row in range(150)]
+    for form in (listed, pd.Series(listed), np.array(listed, dtype=object)):
+        assert cleaned.audit(verified=form) == by_number
+    assert by_number.verified.rows == 70
+    for one, other in zip(by_number.levels, cleaned.audit(true).levels, strict=True):
+        assert one.verified.low <= other.true_lost <= one.verified.high
+        assert (one.lost, one.true_lost) == (other.lost, None)
+    partly = cleaned.audit(verified={row: None if row == drawn[0] else "none of these" for row in drawn})
+    assert (partly.verified.unanswered, partly.verified.outside) == (1, 69)
+    assert report.summarise(cleaned, verified=listed).audit["verified"]["rows"] == 70
+
+
+@pytest.mark.parametrize(
+    ("verified", "message"),
+    [
+        ({150: "ant"}, "verified has the row 150; rows are numbers from 0 to 149"),
+        ({0: "gnu"}, "the answer for row 0 is 'gnu', which is not a class"),
+        (["ant"], "verified has 1 entries, but there are 150 rows; pass one per row, None where it was not checked"),
+        ([None] * 150, "verified has no checked row"),
+        ({}, "verified has no checked row"),
+        (7, "verified is 7"),
+    ],
+)
+def test_checked_rows_must_be_rows_and_classes(cleaned, verified, message):
+    with pytest.raises(ValueError, match=message):
+        cleaned.audit(verified=verified)

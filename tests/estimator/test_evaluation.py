@@ -137,7 +137,7 @@ def test_it_is_json(found):
 def test_it_reads_as_a_table(found):
     lines = str(found).splitlines()
     assert lines[0] == f"80 rows, 3 classes, accuracy {found.accuracy:.1%}"
-    assert f"{found.risk[-1]:.1%} of the most confident 100%" in lines[1]
+    assert f"{found.risk[-1]:.1%} of the most probable 100%" in lines[1]
     assert lines[3].split() == [f"{alpha:g}" for alpha in found.alphas]
     assert len(lines) == 4 + 6
     assert lines[4].split()[:4] == ["split", "lac", f"{found.sets[0].coverage[0]:.1%}", f"{found.sets[0].size[0]:.2f}"]

@@ -9,11 +9,15 @@ import torch
 from candidly import PartialLabelClassifier, candidates, conformal
 from candidly.candidates import Candidates
 from candidly.estimator import FitRecord
+from candidly.estimator.record import Scored
 from candidly.store import states
 from tests.store.cases import forge_index
 
 NAMES = ("ant", "bee", "cow", "dog")
-ARRAYS = ("candidate_proba_", "transduction_", "confidence_", "limits_")
+ARRAYS = (
+    *("candidate_proba_", "transduction_", "confidence_", "priority_", "outside_", "outside_proba_"),
+    "limits_",
+)
 
 
 def made(n=200, seed=0):
@@ -103,11 +107,10 @@ def test_groups_and_many_classes_are_kept():
         matrix[:5] |= rng.random((5, classes)) < 0.4
         S = Candidates(matrix, tuple(range(classes)))
         p = torch.rand(40, classes)
-        top_p, top = p.max(1)
         fold = torch.arange(40) % 3 - 1
         held_out = torch.randperm(40)
         held_out = held_out[fold[held_out] >= 0]
-        more = {"top": top, "top_p": top_p, "fold": fold, "held_out": held_out, "groups": torch.arange(40) // 2 - 1}
+        more = {"fold": fold, "held_out": held_out, "groups": torch.arange(40) // 2 - 1}
         record = FitRecord.of(S, p, **more, parameters={}, seconds=1.5)
         tensors = record.tensors()
         assert ("rows.bits" in tensors) == (classes == 3)
@@ -189,7 +192,7 @@ def test_a_lean_model_predicts_and_cleans_but_has_no_rows(fitted, tmp_path):
     for work in (lean.audit, lean.reclean):
         with pytest.raises(ValueError, match=r"the model was saved without its training rows, which .* needs: with"):
             work()
-    for name in ("candidates_", "confidence_", "transduction_", "candidate_proba_"):
+    for name in ("candidates_", *(name for name in ARRAYS if name != "limits_")):
         with pytest.raises(AttributeError, match="saved without its training rows"):
             getattr(lean, name)
         assert not hasattr(cheap(), name)
@@ -212,7 +215,7 @@ def test_further_rows_are_cleaned_by_the_class_limits(fitted, loaded):
     assert whole.kept == kept
     assert whole.transduction.tolist() == [NAMES[j] for j in best]
     np.testing.assert_array_equal(whole.candidate_proba, q)
-    np.testing.assert_array_equal(whole.confidence, p.numpy()[np.arange(80), best])
+    np.testing.assert_array_equal(whole.confidence, q[np.arange(80), best])
 
 
 def test_candidates_of_further_rows_come_in_many_forms(fitted):
@@ -306,7 +309,7 @@ def test_damaged_lists_of_candidates_are_refused(change):
     matrix = np.zeros((30, 500), dtype=bool)
     matrix[:, :2] = True
     S, zero = Candidates(matrix, tuple(range(500))), torch.zeros(30)
-    more = {"top": zero.long(), "top_p": zero, "fold": zero.long(), "held_out": torch.arange(30)}
+    more = {"fold": zero.long(), "held_out": torch.arange(30)}
     tensors = FitRecord.of(S, zero[:, None].expand(30, 500), **more, parameters={}, seconds=0.0).tensors()
     name, change_tensor = LISTED[change]
     counts = torch.tensor([30])
@@ -378,3 +381,35 @@ def test_damaged_rules_are_refused(fitted, change, tmp_path):
     states.write_folder(tmp_path / "model", tensors, facts)
     with pytest.raises(ValueError, match=r"model is damaged \(.*(limits|pairs).*\); restore a copy"):
         PartialLabelClassifier.load(tmp_path / "model")
+
+
+def test_the_most_doubtful_row_comes_first():
+    p = torch.tensor(
+        [
+            [0.50, 0.01, 0.00, 0.49],  # sure among its candidates
+            [0.01, 0.02, 0.90, 0.07],  # improbable candidates, but one of them twice as probable as the other
+            [0.40, 0.38, 0.12, 0.10],  # probable candidates that can hardly be told apart
+            [0.70, 0.10, 0.10, 0.10],  # one candidate, which the networks prefer
+            [0.10, 0.80, 0.05, 0.05],  # one candidate, which they do not
+        ]
+    )
+    matrix = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]], dtype=bool)
+    scored = Scored.of(Candidates(matrix, NAMES), p)
+    found = scored.cleaned(scored.sets, 1.0)
+    assert found.priority.tolist() == [3, 2, 1, 5, 4]
+    np.testing.assert_allclose(found.confidence, [50 / 51, 2 / 3, 40 / 78, 1, 1], rtol=1e-5)
+    assert found.outside.tolist() == [None, NAMES[2], None, None, NAMES[1]]
+    np.testing.assert_allclose(found.outside_proba, [0, 0.9, 0, 0, 0.8])
+    softer = scored.cleaned(scored.sets, 3.0)
+    assert (softer.confidence[:3] < found.confidence[:3]).all()
+    assert softer.transduction.tolist() == found.transduction.tolist()
+
+
+def test_confidence_means_the_same_everywhere(fitted):
+    X, S = made(80, seed=7)
+    for found in (fitted._cleaned, fitted.clean_all(X, S)):
+        best = np.array([NAMES.index(name) for name in found.transduction])
+        np.testing.assert_array_equal(found.confidence, found.candidate_proba[np.arange(len(best)), best].clip(max=1))
+        np.testing.assert_allclose(found.candidate_proba.sum(1), 1, rtol=1e-5)
+        assert sorted(found.priority) == list(range(1, len(best) + 1))
+        assert (np.diff(found.confidence[np.argsort(found.priority)]) >= 0).all()

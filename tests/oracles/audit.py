@@ -24,10 +24,14 @@ def estimate_missing(z: Rows, S: Sets, normal: float) -> Interval:
 
 
 def truth(S: Sets, kept: Sets, y: Sequence[int]) -> tuple[float | None, float | None]:
-    """Return the share of true labels, and that of wrong candidates, that went; -1 is no label."""
+    """Return the share of labelled rows that lost their label, and that of wrong candidates that went; -1 is no label.
+
+    A row whose label is not a candidate cannot lose it, and none of its candidates counts as wrong.
+    """
+    labelled = sum(label != -1 for label in y)
     rows = [i for i in range(len(S)) if y[i] in S[i]]
-    if not rows:
+    if not labelled:
         return None, None
     wrong = [(i, j) for i in rows for j in S[i] if j != y[i]]
     gone = sum(j not in kept[i] for i, j in wrong)
-    return sum(y[i] not in kept[i] for i in rows) / len(rows), gone / max(len(wrong), 1)
+    return sum(y[i] not in kept[i] for i in rows) / labelled, gone / max(len(wrong), 1)

@@ -90,18 +90,30 @@ def find_inseparable(q: Rows, S: Sets, alone: float, least_odds: float) -> set[t
     return found
 
 
-def lost(z: Rows, S: Sets, kept: Sets, temperatures: Sequence[float], slack: float, normal: float) -> Interval:
+def uninformed(tops: Sequence[int], S: Sets, C: int) -> list[float]:
+    """Return the probability that each row is one that the networks know nothing about."""
+    told = [i for i in range(len(S)) if len(S[i]) < C]
+    part = [sum(k in S[i] for i in told) / len(told) for k in range(C)]
+    known = max(sum((tops[i] in S[i]) - part[tops[i]] for i in told) / sum(1 - part[tops[i]] for i in told), 0)
+    whole = [sum(k in row for row in S) / len(S) for k in range(C)]
+    chance = [(1 - known) * whole[top] for top in tops]
+    return [luck / (known + luck) if top in row else 1.0 for top, row, luck in zip(tops, S, chance, strict=True)]
+
+
+def lost(
+    z: Rows, S: Sets, kept: Sets, temperatures: Sequence[float], factors: tuple[float, float], normal: float
+) -> Interval:
     n, shares = len(z), []
     for T in temperatures:
         q = candidate_probabilities(z, S, T)
         shares.append(math.fsum(q[i][j] for i in range(n) for j in S[i] - kept[i]) / n)
     low, high = min(shares), max(shares)
+    unknown = uninformed([row.index(max(row)) for row in z], S, len(z[0]))
+    luck = math.fsum(unknown[i] * len(S[i] - kept[i]) / len(S[i]) for i in range(n)) / n
+    changed = sum(S[i] != kept[i] for i in range(n)) / n
 
     def deviation(share: float) -> float:
         return normal * math.sqrt(share * (1 - share) / n)
 
-    return (
-        math.sqrt(low * high),
-        max((1 - slack) * low - deviation(low), 0.0),
-        min((1 + slack) * high + deviation(high), 1.0),
-    )
+    start, end = factors[0] * low, min(factors[1] * max(high, luck), changed)
+    return math.sqrt(low * high), max(start - deviation(start), 0.0), min(end + deviation(end), changed)

@@ -26,6 +26,7 @@ def test_truth_of_an_audit(seed):
     z, S, y = made(seed)
     y[::3] = -1
     y[1] = int((~S[1]).nonzero()[0]) if not S[1].all() else -1  # not a candidate
+    y[2] = -2  # not a class
     rule = Budget.of(z, S)
     for labels in (y, torch.full_like(y, -1)):
         for level in audit.audit(z, S, rule, alphas=(0.05, 0.2, 0.6), y=labels).levels:

@@ -127,5 +127,5 @@ def test_lost_labels(seed, ties):
     rule = Budget(1.1, 1.9, 0.0, 0.0, torch.zeros(0, 2).long(), Estimate(0.0, 0.0, 0.0), False)
     for alpha in (1e-9, 0.05, 0.3, 0.9):
         kept = rule.keep(z, S, alpha)
-        wanted = budget_twin.lost(rows(z), sets(S), sets(kept), (1.1, 1.9), 0.3, NORMAL)
+        wanted = budget_twin.lost(rows(z), sets(S), sets(kept), (1.1, 1.9), (0.5, 1.5), NORMAL)
         assert rule.lost(z, S, kept) == pytest.approx(wanted, abs=1e-12)

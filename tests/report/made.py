@@ -54,7 +54,7 @@ def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS)
     q = p * S / (p * S).sum(1, keepdims=True)
     kept = S & ((score > 0.05) | (p >= (p * S).max(1, keepdims=True)))
     gone = S & ~kept
-    predicted, confidence = p.argmax(1), p.max(1)
+    predicted, confidence, top = q.argmax(1), q.max(1).clip(max=1), p.argmax(1)
     shown = np.argsort(-S.sum(0))[:30].tolist()
     doubt = np.argsort(confidence)[:doubtful]
     known = rng.random(rows) < 0.25
@@ -97,25 +97,29 @@ def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS)
         removed=[[int((gone[:, j] & (predicted == i)).sum()) for j in shown] for i in shown],
         doubtful=[
             {
+                "priority": priority,
                 "row": int(i),
                 "id": f"rec-{7 * int(i) % rows}",
                 "candidates": np.flatnonzero(S[i]).tolist(),
                 "removed": np.flatnonzero(gone[i]).tolist(),
-                "scores": q[i][gone[i]].tolist(),
+                "scores": q[i][S[i]].clip(max=1).tolist(),
                 "predicted": int(predicted[i]),
                 "confidence": float(confidence[i]),
+                "outside": None if S[i, top[i]] else int(top[i]),
+                "outside_score": None if S[i, top[i]] else float(p[i, top[i]]),
                 "true": int(y[i]) if truth and known[i] else None,
             }
-            for i in doubt
+            for priority, i in enumerate(doubt, 1)
         ],
-        reliability=bins(confidence, S[np.arange(rows), predicted], predicted == y if truth else None),
+        reliability=bins(p.max(1), S[np.arange(rows), top], top == y if truth else None),
         truth=evaluation(S, kept, predicted, y, known) if truth else None,
         audit=audit(C, rows, truth),
     )
 
 
-def audit(C, rows, truth=True, declined=None, alphas=(0.01, 0.02, 0.05, 0.1, 0.2)):
+def audit(C, rows, truth=True, declined=None, alphas=(0.01, 0.02, 0.05, 0.1, 0.2), checked=None):
     """Return what cleaning costs; pairs and classes in doubt are the first ones."""
+    verified = {"rows": checked, "unanswered": 2, "outside": 1, "population": rows, "missing": [0.01, 0.001, 0.04]}
     pair = {"numbers": [0, C - 1], "rows": rows / 9, "why": "one of them is likely in about 0 rows without the other"}
     return {
         "levels": [
@@ -127,15 +131,19 @@ def audit(C, rows, truth=True, declined=None, alphas=(0.01, 0.02, 0.05, 0.1, 0.2
                 "declined": declined,
                 "true_lost": 0.9 * alpha if truth else None,
                 "true_removed": 0.51 + alpha if truth else None,
+                "check": None if alpha > 0.1 else min(round(2.2 / alpha), rows),
+                "verified": None if checked is None else [0.9 * alpha, 0.5 * alpha, 1.6 * alpha],
             }
             for alpha in alphas
         ],
         "missing": [0.008, 0.001, 0.029],
-        "error": 0.071,
+        "error": [0.071, 0.03, 0.12],
         "excess": -0.02,
         "classes": [{"number": C // 2, "rows": 7.4, "why": "about 7 rows are too few to learn from"}],
         "pairs": [pair] if C > 1 else [],
-        "words": ["The most likely candidate of about 7.1% of the rows is wrong."],
+        "words": ["The most likely candidate is wrong in a guessed 3 to 12% of the rows."],
+        "known": {"rows": rows // 4, "outside": 3} if truth else None,
+        "verified": None if checked is None else verified,
     }
 
 
@@ -143,8 +151,9 @@ def evaluation(S, kept, predicted, y, known):
     wrong = (S & (y[:, None] != np.arange(S.shape[1])))[known]
     return {
         "rows": int(known.sum()),
+        "outside": 0,
         "accuracy": float((predicted == y)[known].mean()),
-        "true_kept": float(kept[np.arange(len(y)), y][known].mean()),
+        "true_lost": float(1 - kept[np.arange(len(y)), y][known].mean()),
         "wrong_removed": float((wrong & ~kept[known]).sum() / wrong.sum()) if wrong.any() else None,
     }
 
@@ -178,11 +187,11 @@ def band(values):
     }
 
 
-def bins(confidence, covered, correct):
+def bins(probability, covered, correct):
     found, edges = [], np.linspace(0, 1, 11)
     for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        inside = (confidence >= low) & (confidence < high)
-        means = {"confidence": confidence, "covering": covered, "accuracy": correct}
+        inside = (probability >= low) & (probability < high)
+        means = {"probability": probability, "covering": covered, "accuracy": correct}
         facts = {
             name: float(value[inside].mean()) if value is not None and inside.any() else None
             for name, value in means.items()

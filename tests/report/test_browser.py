@@ -27,7 +27,7 @@ SHOWN = "document.getElementById('shown').textContent"
 COLOURS = (
     "['body', '.panel', '#rows thead'].map(place => getComputedStyle(document.querySelector(place)).backgroundColor)"
 )
-COUNTED = """['.counted', '.band.lost', '.line.lost', '.chart .used'].map(place => {
+COUNTED = """['.counted', '.band.lost', '.range.lost', '.chart .used'].map(place => {
     const style = getComputedStyle(document.querySelector(place));
     return style.fill + style.stroke;
 })"""
@@ -35,7 +35,7 @@ USED = "[...document.querySelectorAll('.levels tbody tr')].map(row => getCompute
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
 SIZES = """[...document.querySelectorAll('svg')].map(chart => {
     const box = chart.getBoundingClientRect();
-    return [chart.id, box.width, box.height, chart.querySelectorAll('rect, polyline, circle').length];
+    return [chart.id, box.width, box.height, chart.querySelectorAll('rect, polyline, polygon').length];
 })"""
 TIMED = """(() => {
     const start = performance.now();
@@ -92,21 +92,23 @@ def test_every_chart_has_a_size_and_something_in_it(browser):
 
 def test_sorting(browser, facts):
     names = [name for name, _ in browser.run(HEADS)]
-    column, original = names.index("Confidence"), browser.run(COLUMN, 0)
+    row, column = names.index("Row"), names.index("Confidence")
+    original = browser.run(COLUMN, row)
     assert {state for _, state in browser.run(HEADS)} == {"none"}
-    browser.run(PRESS, 0)
-    by_row = [int(row) for row in browser.run(COLUMN, 0)]
+    assert browser.run(COLUMN, 0) == [str(priority) for priority in range(1, 101)]
+    browser.run(PRESS, row)
+    by_row = [int(number) for number in browser.run(COLUMN, row)]
     assert by_row == sorted(one["row"] for one in facts.doubtful)[:100]
     browser.run(PRESS, column)
     browser.run(PRESS, column)
     falling = [float(value) for value in browser.run(COLUMN, column)]
     assert falling == sorted((round(one["confidence"], 3) for one in facts.doubtful), reverse=True)[:100]
-    assert browser.run(COLUMN, 0) != original
+    assert browser.run(COLUMN, row) != original
     states = dict(browser.run(HEADS))
     assert states.pop("Confidence") == "descending"
     assert set(states.values()) == {"none"}
     browser.run(PRESS, column)
-    assert browser.run(COLUMN, 0) == original
+    assert browser.run(COLUMN, row) == original
 
 
 def test_text_sorts_as_people_sort_it(browser, facts):
@@ -117,7 +119,7 @@ def test_text_sorts_as_people_sort_it(browser, facts):
 
 
 def test_gaps_come_last(browser):
-    score = [name for name, _ in browser.run(HEADS)].index("Top score")
+    score = [name for name, _ in browser.run(HEADS)].index("Outside")
     browser.run(TYPE, "find", "rec-11", "input")
     for _ in range(2):
         browser.run(PRESS, score)
@@ -130,7 +132,7 @@ def test_gaps_come_last(browser):
 def test_finding_text(browser, facts):
     wanted = next(one["id"] for one in facts.doubtful if len(one["id"]) == len("rec-1000"))
     browser.run(TYPE, "find", wanted.upper(), "input")
-    assert browser.run(COLUMN, 1) == [wanted]
+    assert browser.run(COLUMN, 2) == [wanted]
     assert browser.run(SHOWN) == "1 of 1000 rows"
     browser.run(TYPE, "find", "no such thing", "input")
     assert browser.run(SHOWN) == "0 of 1000 rows"
@@ -140,9 +142,9 @@ def test_finding_text(browser, facts):
 
 @pytest.mark.parametrize("index", [3, len(BIRDS)])
 def test_choosing_a_class(browser, facts, index):
-    rows = [str(one["row"]) for one in facts.doubtful if index in {*one["candidates"], one["predicted"], one["true"]}]
+    rows = [str(one["row"]) for one in facts.doubtful if index in {*one["candidates"], one["outside"], one["true"]}]
     browser.run(TYPE, "class", str(index), "change")
-    assert browser.run(COLUMN, 0) == rows[:100]
+    assert browser.run(COLUMN, 1) == rows[:100]
     assert 0 < len(rows) < 1000
     assert browser.run(SHOWN) == f"{len(rows)} of 1000 rows"
 

@@ -130,35 +130,33 @@ def test_shades_are_those_of_the_legend(counts):
         assert span[0] <= count <= span[-1]
 
 
-POINTS = [charts.Point(0.02, 1.5, 0.5, 4.0, 2.0), charts.Point(0.1, 8.0, 5.0, 12.0, None)]
+POINTS = [charts.Point(0.02, 0.5, 4.0, 5.0), charts.Point(0.1, 5.0, 12.0, None)]
 
 
 def places(mark):
     return [tuple(map(float, point.split(","))) for point in mark.get("points").split()]
 
 
-def test_a_trade_off_shows_estimates_and_truth():
+def test_a_trade_off_shows_guesses_and_truth():
     root = parsed(charts.trade_off("lost", "True labels lost", POINTS, 0.02))
-    dots, (diamond,) = marks(root, "circle", "lost"), marks(root, "polygon", "counted")
-    assert dots[0].find(f"{SVG}title").text == "α = 0.02: about 1.5 %, 0.5 to 4.0 %"
-    assert diamond.find(f"{SVG}title").text == "α = 0.02: true value 2.0 %"
+    ranges, (diamond,) = marks(root, "line", "range"), marks(root, "polygon", "counted")
+    assert ranges[0].find(f"{SVG}title").text == "α = 0.02: a guessed 0 to 4 %"
+    assert diamond.find(f"{SVG}title").text == "α = 0.02: true value 5.0 %"
     (across, above), *_ = places(diamond)
-    assert across == pytest.approx(float(dots[0].get("cx")), abs=0.1)
-    assert above + 6 < float(dots[0].get("cy"))  # more was lost than estimated
+    assert across == pytest.approx(float(ranges[0].get("x1")), abs=0.1)
+    assert above + 6 < float(ranges[0].get("y2"))  # more was lost than guessed
     (used,) = marks(root, "line", "used")
-    assert used.get("x1") == used.get("x2") == dots[0].get("cx")
-    assert root.find(f"{SVG}desc").text == "Estimated: 1.5 % at α = 0.02, 8.0 % at α = 0.1."
+    assert used.get("x1") == used.get("x2") == ranges[0].get("x1")
+    assert root.find(f"{SVG}desc").text == "Guessed: 0 to 4 % at α = 0.02, 5 to 12 % at α = 0.1."
 
 
-def test_the_band_of_a_trade_off_holds_its_line():
+def test_the_band_of_a_trade_off_goes_through_its_ranges():
     root = parsed(charts.trade_off("removed", "Wrong candidates removed", POINTS, None))
-    (band,), (line,) = marks(root, "polygon", "band"), marks(root, "polyline", "line")
+    (band,), ranges = marks(root, "polygon", "band"), marks(root, "line", "range")
     first, second, third, fourth = places(band)
-    (left, start), (right, end) = places(line)
-    assert first[0] == fourth[0] == left
-    assert second[0] == third[0] == right
-    assert first[1] < start < fourth[1]  # downwards is larger
-    assert second[1] < end < third[1]
+    ends = [[float(one.get(name)) for name in ("x1", "y2", "x2", "y1")] for one in ranges]
+    assert ends == [pytest.approx([*first, *fourth], abs=0.1), pytest.approx([*second, *third], abs=0.1)]
+    assert first[1] < fourth[1]  # downwards is larger
     assert not marks(root, "line", "used")
     assert not marks(root, "line", "diagonal")
 
@@ -167,7 +165,7 @@ def test_a_level_beyond_those_shown_is_not_marked():
     assert not marks(parsed(charts.trade_off("lost", "Lost", POINTS, 0.3)), "line", "used")
 
 
-shares = st.lists(st.floats(0, 100), min_size=3, max_size=3).map(sorted)
+shares = st.lists(st.floats(0, 100), min_size=2, max_size=2).map(sorted)
 levels = st.dictionaries(
     st.floats(0, 1, exclude_min=True, exclude_max=True), st.tuples(shares, st.floats(0, 100) | st.none()), min_size=1
 )
@@ -175,7 +173,7 @@ levels = st.dictionaries(
 
 @given(st.sampled_from(["lost", "removed"]), levels, st.floats(0, 1))
 def test_trade_offs_of_anything(name, found, used):
-    points = [charts.Point(a, mid, low, high, true) for a, ((low, mid, high), true) in sorted(found.items())]
+    points = [charts.Point(a, low, high, true) for a, ((low, high), true) in sorted(found.items())]
     root = parsed(charts.trade_off(name, "Share", points, used))
     (band,) = marks(root, "polygon", "band")
     assert len({x for x, _ in places(band)}) > 1 or points[-1].alpha - points[0].alpha < 1e-3
@@ -199,8 +197,8 @@ def test_a_heat_map_of_nothing():
 
 
 def test_reliability_shows_what_is_known():
-    known = {"low": 0.5, "high": 1.0, "count": 4, "confidence": 0.75, "covering": 1.0, "accuracy": 0.5}
-    empty = {"low": 0.0, "high": 0.5, "count": 0, "confidence": None, "covering": None, "accuracy": None}
+    known = {"low": 0.5, "high": 1.0, "count": 4, "probability": 0.75, "covering": 1.0, "accuracy": 0.5}
+    empty = {"low": 0.0, "high": 0.5, "count": 0, "probability": None, "covering": None, "accuracy": None}
     root = parsed(charts.reliability([empty, known]))
     (covering,), (accuracy,) = marks(root, "circle", "covering"), marks(root, "circle", "accuracy")
     assert covering.get("cx") == accuracy.get("cx")

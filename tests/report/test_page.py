@@ -89,19 +89,31 @@ def test_headline_figures(page):
     assert f"Candidates per row {before / 500:.2f} → {after / 500:.2f}" in page.text
     assert f"Extra candidates removed {100 * (before - after) / (before - 500):.1f} %" in page.text
     assert f"Rows changed {facts.changed}" in page.text
-    assert f"True labels kept {100 * facts.truth['true_kept']:.1f} %" in page.text
+    rows = facts.truth["rows"]
+    assert (
+        f"True labels lost {100 * facts.truth['true_lost']:.1f} % of {rows} rows with a known true label" in page.text
+    )
+    other = Page(render(replace(facts, truth=facts.truth | {"outside": 4})))
+    assert (
+        f"{rows} rows with a known true label; in 4 of them it is not a candidate, so it cannot be lost" in other.text
+    )
+    assert f"in {rows - 4} rows whose true label is a candidate" in other.text
 
 
 def test_what_the_level_does_not_promise(page):
-    assert "It is met by estimates, without a guarantee." in page.text
-    assert "They assume that the true label of every row is a candidate" in page.text
+    assert "It is met by guesses that networks make about themselves, without a guarantee." in page.text
+    assert "candidly verify plan draws them" in page.text
     assert "p-value" not in page.text
 
 
 def test_what_this_costs(page):
-    assert "True labels lost (estimate) about 4.0 % 90 % interval: 1.5 to 8.5 %" in page.text
-    assert "Level α True labels lost True value Wrong candidates removed True value Candidates removed" in page.text
-    assert "0.05 used here 4.0 % (1.5 to 8.5 %) 4.5 % 55.0 % (45.0 to 65.0 %) 56.0 % 325" in page.text
+    assert "True labels lost (guess) 1 to 9 % not verified: check 44 rows to certify alpha 0.05" in page.text
+    assert "Not verified: check 44 rows to certify alpha 0.05 (candidly verify plan)." in page.text
+    heads = "Level α True labels lost (guess) True value Wrong candidates removed (guess) True value Candidates removed"
+    assert f"{heads} Rows to check" in page.text
+    assert "0.05 used here 1 to 9 % 4.5 % 45 to 65 % 56.0 % 325 44" in page.text
+    assert "In 3 of them it is not a candidate, so it cannot be lost." in page.text
+    assert "checked" not in page.text.split("Doubtful rows")[0]
     assert page.text.count("used here") == 1
     assert "barn owl and wren 56 one of them is likely in about 0 rows without the other" in page.text
     assert "great tit 7 about 7 rows are too few to learn from" in page.text
@@ -110,17 +122,25 @@ def test_what_this_costs(page):
     assert "true value, where labels are known" in page.text
 
 
+def test_checked_rows_stand_beside_the_guesses():
+    page = Page(render(replace(birds(rows=500, doubtful=10), audit=made.audit(14, 500, False, checked=80))))
+    assert "Verified with 80 rows that were checked by hand." in page.text
+    assert "True labels lost (checked rows) 4.5 % 90 % interval: 2.5 to 8.0 %" in page.text
+    assert "0.05 used here 1 to 9 % 4.5 % (2.5 to 8.0 %) 45 to 65 % 325 44" in page.text
+    assert "So it is not a candidate in 1.0% (0.1 to 4.0%) of the 500 rows that they were drawn from." in page.text
+
+
 def test_noisy_sets_are_pointed_out():
     facts = made.audit(14, 100, True) | {"missing": [0.08, 0.05, 0.12]}
     page = Page(render(replace(birds(rows=100, doubtful=10), audit=facts)))
-    assert "in about 8.0 % (5.0 to 12.0 %) of the rows the true label does not appear to be a candidate" in page.text
+    assert "in a guessed 5 to 12 % of the rows the true label does not appear to be a candidate" in page.text
 
 
 def test_a_level_that_was_not_tried_is_not_marked():
     facts = birds(rows=100, doubtful=10)
     page = Page(render(replace(facts, settings=facts.settings | {"alpha": 0.07})))
     assert "used here" not in page.text
-    assert "True labels lost (estimate) about" not in page.text
+    assert "Wrong candidates removed (guess) 45" not in page.text
     assert {"cost-lost", "cost-removed"} <= set(page.ids())
 
 
@@ -128,9 +148,9 @@ def test_a_cost_that_cannot_be_estimated_says_why():
     why = "<b>too noisy</b>"
     for truth in (True, False):
         page = Page(render(replace(birds(rows=100, doubtful=10), audit=made.audit(14, 100, truth, declined=why))))
-        assert page.text.count(f"No estimate: {why}.") == 1
+        assert page.text.count(f"No guess: {why}.") == 1
         assert not {"cost-lost", "cost-removed"} & set(page.ids())
-        assert f"0.05 used here –{' 4.5 %' * truth} –{' 56.0 %' * truth} 65" in page.text
+        assert f"0.05 used here –{' 4.5 %' * truth} –{' 56.0 %' * truth} 65 44" in page.text
 
 
 def test_many_doubts_are_cut():
@@ -150,7 +170,7 @@ def test_names_settings_and_words_are_shown(page):
 def test_every_doubtful_row_is_a_row(page):
     rows = [found["data-classes"] for tag, found in page.elements if tag == "tr" and "data-classes" in found]
     expected = [
-        {*row["candidates"], row["predicted"], *([] if row["true"] is None else [row["true"]])}
+        {*row["candidates"], *(one for one in (row["outside"], row["true"]) if one is not None)}
         for row in birds(rows=500, doubtful=40).doubtful
     ]
     assert [{*map(int, one.split())} for one in rows] == expected
@@ -171,7 +191,7 @@ def test_the_page_is_accessible(page):
     assert page.elements[0] == ("html", {"lang": "en-GB"})
     assert page.count("h1") == 1
     assert page.count("caption") == page.count("table") == 8
-    assert sum("aria-sort" in found for _, found in page.elements) == 8
+    assert sum("aria-sort" in found for _, found in page.elements) == 9
 
 
 def test_nothing_is_loaded(page, text):
@@ -242,7 +262,7 @@ def test_the_page_of_many_classes_stays_small():
     classes = [f"class {i}" for i in range(10_000)]
     facts = birds(rows=1000, doubtful=500, classes=classes)
     some = [
-        {**row, "candidates": [*range(20 * i, 20 * i + 20)], "removed": [], "scores": []}
+        {**row, "candidates": [*range(20 * i, 20 * i + 20)], "removed": [], "scores": [0.05] * 20}
         for i, row in enumerate(facts.doubtful)
     ]
     page = render(replace(facts, doubtful=some))
@@ -259,10 +279,10 @@ def absent(**changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"audit": None}, "There are too few held-out rows to estimate the cost of cleaning."),
+        ({"audit": None}, "There are too few held-out rows to guess the cost of cleaning."),
         ({"history": {}}, "No training history was recorded."),
         ({"doubtful": []}, "No rows are listed."),
-        ({"reliability": []}, "Confidence was not recorded."),
+        ({"reliability": []}, "Probabilities were not recorded."),
         ({"shown": [], "together": [], "removed": []}, "There are too few classes to compare."),
         ({"words": [], "features": [], "settings": {}}, "The level is not a guarantee"),
     ],

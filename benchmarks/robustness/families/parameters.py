@@ -4,6 +4,7 @@
 all combinations. `uncovered` walks the public API and finds the parameters that are in no table.
 """
 
+import copy
 import decimal
 import fractions
 import inspect
@@ -324,6 +325,14 @@ class Target:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+def _certified(**given: Any) -> Any:
+    """Certify with a plan; by default, with right answers."""
+    classifier = copy.copy(made.fitted())
+    plan = classifier.plan_verification(60, alpha=0.125)
+    names = [made.CLASSES[made.truth()[row]] for row in plan.rows]
+    return classifier.certify(**({"answers": names} | given)).to_json()
+
+
 def _conformal(**settings: Any) -> Any:
     return made.train(cleaner=candidly.Conformal(**settings))
 
@@ -455,6 +464,50 @@ _TARGETS: dict[str, Target] = {
             )
         },
         {"rules": ("rules", "rule", "Rule")},
+    ),
+    "plan_verification": Target(
+        lambda **given: copy.copy(made.fitted()).plan_verification(**({"m": 60, "alpha": 0.125} | given)).to_json(),
+        candidly.PartialLabelClassifier.plan_verification,
+        {
+            "m": (*integers(60, 1), *HUGE),
+            "alpha": shares(0.125),
+            "confidence": shares(0.875),
+            "seed": integers(3, 0),
+            "sequential": booleans(True),
+        },
+    ),
+    "certify": Target(
+        lambda **given: _certified(**given),
+        candidly.PartialLabelClassifier.certify,
+        {
+            "answers": (
+                bad("None", None),
+                bad("a text", "cat"),
+                bad("a number", 3),
+                bad("too few", ["cat"]),
+                bad("too many", ["cat"] * 500),
+                bad("an unknown class", {0: "owl"}),
+                bad("a class in another case", {0: "CAT"}),
+                bad("a list of names", {0: ["cat", "dog"]}),
+                bad("a row that is not there", {10**6: "cat"}),
+                bad("a negative row", {-1: "cat"}),
+                bad("a row by text", {"0": "cat"}),
+                bad("an object", Anything()),
+                good("an integer of numpy", {np.int64(0): "cat"}, {0: "cat"}),
+                good("a name of numpy", {0: np.str_("cat")}, {0: "cat"}),
+                good("blanks", {0: "  "}, {0: None}),
+                good("NaN", {0: math.nan}, {0: None}),
+                good("a question mark", {0: "?"}, {0: None}),
+            ),
+            "plan": (
+                bad("a text", "first"),
+                bad("a number", 1),
+                bad("a dict", {"rows": [1]}),
+                bad("an object", Anything()),
+                bad("one that was not recorded", cleaning.VerificationPlan((0, 1), 0.1, 0.9, 0, False, "", 1, 50, 9)),
+            ),
+        },
+        {"answers": ("answers", "answer", "row")},
     ),
     "audit": Target(
         lambda **given: made.fitted().audit(**given).to_json(),
@@ -1916,6 +1969,7 @@ LEFT_OUT: dict[str, str] = {
         ("Model", "Agreement", "Votes", "Evaluation", "SetCurve", "FitRecord", "Cleaned", "Outcome", "Audit", "Budget"),
         NO_PARAMETERS,
     ),
+    **dict.fromkeys(("Certificate", "VerificationPlan"), NO_PARAMETERS),
     **dict.fromkeys(("Features", "Labelled", "ReportFacts", "Problem", "Protocol", "LicenceNotice"), NO_PARAMETERS),
     **dict.fromkeys(("approximated_accuracy", "covering_rate"), "in the families labels and weights"),
     **dict.fromkeys(("Cavl", "Cc", "Proden", "Rc", "Supervised"), "has no parameters"),

@@ -8,19 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from candidly.bench.collect import read, read_csv
+    from candidly.bench.engines import find_executor
     from candidly.bench.own import read_own
     from candidly.bench.scores import Scores
     from candidly.bench.spec import SUITES, Spec, read_spec
     from candidly.bench.sweeps import Outcome, sweep
     from candidly.bench.table import render
 
-__all__ = ["SUITES", "Outcome", "Scores", "Spec", "read", "read_csv", "read_own", "read_spec", "render", "sweep"]
+__all__ = [
+    "SUITES",
+    "Outcome",
+    "Scores",
+    "Spec",
+    "find_executor",
+    "read",
+    "read_csv",
+    "read_own",
+    "read_spec",
+    "render",
+    "sweep",
+]
 
 _HOMES = {
     "SUITES": "spec",
     "Outcome": "sweeps",
     "Scores": "scores",
     "Spec": "spec",
+    "find_executor": "engines",
     "read": "collect",
     "read_csv": "collect",
     "read_own": "own",

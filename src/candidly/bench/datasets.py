@@ -74,19 +74,36 @@ def load(name: str, kept: Path, root: str | None = None, download: bool = False,
     ...     load("digits+uniform-0.5", Path(folder))
     Dataset('digits+uniform-0.5': 1797 rows, 64 features, 10 classes, 5.47 candidates per row)
     """
-    parts = name.split("+")
-    # The name of a file may contain a plus: take the longest path that exists.
-    files = [k for k in range(len(parts), 0, -1) if os.path.isfile("+".join(parts[:k]))]
-    k = files[0] if files else 1
-    base, steps = "+".join(parts[:k]), [_parse(step) for step in parts[k:]]
+    base, *parts = _split(name)
+    steps = [_parse(step) for step in parts]
     dataset = data.load(base, root, download=download)
-    if files and base != dataset.name and dataset.name in data.REGISTRY:
+    if os.path.isfile(base) and base != dataset.name and dataset.name in data.REGISTRY:
         raise ValueError(f"{base} would be called {dataset.name!r}, the name of a published dataset; rename the file")
     if base in DEFAULT_STEPS and all(step == "long-tailed" for step, _ in steps):
         steps.append(_parse(DEFAULT_STEPS[base]))
     for step, numbers in steps:
         dataset = _apply(dataset, step, numbers, kept, device)
-    return replace(dataset, name="+".join([dataset.name, *parts[k:]]))
+    return replace(dataset, name="+".join([dataset.name, *parts]))
+
+
+def absolute(name: str) -> str:
+    """Return the name of a dataset, with the absolute path if it is a file: for processes in other folders.
+
+    Examples
+    --------
+    >>> absolute("digits+uniform-0.3")
+    'digits+uniform-0.3'
+    """
+    base, *steps = _split(name)
+    return "+".join([os.path.abspath(base) if os.path.isfile(base) else base, *steps])
+
+
+def _split(name: str) -> list[str]:
+    """Split a name into dataset and steps; the name of a file may contain a plus: take the longest that exists."""
+    parts = name.split("+")
+    files = [k for k in range(len(parts), 0, -1) if os.path.isfile("+".join(parts[:k]))]
+    k = files[0] if files else 1
+    return ["+".join(parts[:k]), *parts[k:]]
 
 
 def fingerprint(dataset: Dataset, *, grouped: bool = False) -> str:

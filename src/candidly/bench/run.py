@@ -177,7 +177,7 @@ def execute(
     model = fit(problem, method, cleaner, spec.recipe, net=net, device=device, progress=progress, stop=stop)
     seconds = time.perf_counter() - start
     del problem
-    predicted, confidence = _predict(model, dataset.X)
+    predicted, probability = _predict(model, dataset.X)
     scores = _score(dataset, splits, predicted, model)
     summary = {
         "format": FORMAT,
@@ -195,7 +195,7 @@ def execute(
         "versions": _versions(),
         "machine": _machine(device),
     }
-    _write(run, summary, _table(run, spec, dataset, splits, predicted, confidence))
+    _write(run, summary, _table(run, spec, dataset, splits, predicted, probability))
 
 
 def _predict(model: Model, X: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -234,7 +234,7 @@ def _table(
     dataset: Dataset,
     splits: list[tuple[Rows, Rows]],
     predicted: NDArray[np.int64],
-    confidence: NDArray[np.float32],
+    probability: NDArray[np.float32],
 ) -> bytes:
     """Return the predictions as a Parquet file."""
     sink = pa.BufferOutputStream()
@@ -256,7 +256,7 @@ def _table(
             "row": pa.array(rows),
             "true": names(None if dataset.y is None else dataset.y[rows], classes, n),
             "predicted": names(predicted[index, rows], classes),
-            "confidence": pa.array(confidence[index, rows]),
+            "probability": pa.array(probability[index, rows]),
             "init": pa.array(np.full(n, index % spec.inits)),
         }
         table = pa.table(columns)

@@ -2,27 +2,24 @@
 
 import os
 import platform
-import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Generator
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import joblib
 import numpy as np
 import torch
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm import tqdm
 
 from candidly import store
 from candidly.bench import datasets as sets
 from candidly.bench import marker
+from candidly.bench.processes import Processes
 from candidly.bench.run import Run, execute, fail, one_line
 from candidly.bench.spec import Spec
 from candidly.checks import arguments
@@ -36,6 +33,8 @@ from candidly.store.lock import locked
 
 _STREAMS = 4  # runs of multi-layer perceptrons at a time on CUDA: more are not faster
 _HELD_BYTES = 2**30  # size of the datasets that are kept in memory until their runs train
+# Names of the errors by which executors say that the process of a call died: importing them needs their packages.
+_DEATHS = {"BrokenExecutor", "KilledWorker", "WorkerCrashedError", "OutOfMemoryError", "NodeDiedError"}
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,23 @@ class Outcome:
         The reason, in one line, for each run that failed and each dataset that could not be loaded.
     postponed : dict of str to str
         The reason for each run that was not trained, but not because of its method: the machine lacks memory or disk
-        space, a device or file failed, or another process is training it. The next sweep tries again.
+        space, a device or file failed, or a worker process died. The next sweep tries again.
+    elsewhere : tuple of Path
+        Folders of the runs that another process is training. That is not a failure: several sweeps can share a folder.
     """
 
     done: tuple[Path, ...]
     skipped: tuple[Path, ...]
     failed: dict[str, str]
     postponed: dict[str, str] = field(default_factory=dict)
+    elsewhere: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
         counts = f"{len(self.done)} done, {len(self.skipped)} done before, {len(self.failed)} failed"
         if self.postponed:
             counts += f", {len(self.postponed)} to try again"
+        if self.elsewhere:
+            counts += f", {len(self.elsewhere)} being trained elsewhere"
         reasons = self.failed | self.postponed
         return "\n".join([f"runs: {counts}", *(f"  {name}: {reason}" for name, reason in reasons.items())])
 
@@ -76,10 +80,12 @@ def sweep(
     jobs: int | None = None,
     retry_failed: bool = False,
     progress: bool | None = None,
+    executor: Executor | None = None,
 ) -> Outcome:
     """Train all runs of an experiment that are not finished yet.
 
-    Killing the process loses at most the runs that are training; calling `sweep` again continues with them.
+    Killing the process loses at most the runs that are training; calling `sweep` again continues with them. Several
+    sweeps can share a folder, also from several machines: each trains the runs that no other is training.
 
     Parameters
     ----------
@@ -94,11 +100,22 @@ def sweep(
     jobs
         Number of runs that train at the same time: on a CPU in separate processes, which share the cores; on CUDA in
         threads with separate streams. The default is 1, and 4 on CUDA if no dataset has colour images: one run of
-        multi-layer perceptrons leaves most of a GPU idle, whereas convolutions fill it.
+        multi-layer perceptrons leaves most of a GPU idle, whereas convolutions fill it. With an executor, which decides
+        this itself, `jobs` only says how many workers share the cores of a machine; see Notes.
     retry_failed
         Whether to train runs again that failed before.
     progress
         Whether to show progress bars; by default only on a terminal.
+    executor
+        Where to train: any `concurrent.futures.Executor`, such as a cluster's from `find_executor`. All its workers
+        must see `out` and the files of the datasets under the same paths. The default is this machine.
+
+    Notes
+    -----
+    A worker process that dies fails its run alone: it is `postponed`. (A process pool of the standard library loses
+    all unfinished runs then; `jobs` without an executor does not.) On an executor, a run uses as many threads as
+    ``OMP_NUM_THREADS`` says in the environment of its worker: Dask and Ray set it to 1. Without that, it uses the cores
+    of the machine divided by `jobs`, and one thread if `jobs` is None.
 
     Examples
     --------
@@ -115,7 +132,11 @@ def sweep(
     retry_failed, download = flag("retry_failed", retry_failed), flag("download", download)
     if root is not None:
         arguments.path("root", root)
-    folder, device = arguments.path("out", out), str(find_device(device))
+    if executor is not None:
+        instance("executor", executor, Executor, "a concurrent.futures.Executor")
+    # The machines of an executor may have other devices than this one; a name is checked here in any case.
+    here = str(find_device("auto" if executor is not None and str(device).startswith("cuda") else device))
+    folder = arguments.path("out", out).absolute() if executor is not None else arguments.path("out", out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -124,32 +145,64 @@ def sweep(
         ) from error
     shown = sys.stderr.isatty() if progress is None else flag("progress", progress)
     try:
-        runs, failed, colour = _resolve(spec, folder, root, download, device, shown)
+        runs, failed, colour = _resolve(spec, folder, root, download, here, shown)
         finished = [run for run in runs if run.done]
         waiting = [run for run in runs if run not in finished and (retry_failed or not run.failed)]
         resting = [run for run in runs if run not in waiting]
         failed |= {run.title: _failure(run) for run in resting if run not in finished}
         _tidy(waiting, resting)
-        wished = jobs or (_STREAMS if device.startswith("cuda") and not colour else 1)
-        shared = {"spec": spec, "out": folder, "root": root, "device": device, "shown": shown}
-        done, reasons, postponed = _train(waiting, shared, min(wished, max(1, len(waiting))))
-        return Outcome(done, tuple(run.folder for run in finished), failed | reasons, postponed)
+        root = root or os.environ.get("CANDIDLY_DATA")  # which workers on other machines may not have
+        shared = {"spec": spec, "out": folder, "root": root and os.path.abspath(os.path.expanduser(root))}
+        shared |= {"device": here if executor is None else str(device), "retry_failed": retry_failed}
+        if executor is not None:
+            outcomes = _on_engine(executor, waiting, shared | {"jobs": jobs or os.cpu_count() or 1})
+        else:
+            wished = jobs or (_STREAMS if here.startswith("cuda") and not colour else 1)
+            outcomes = _on_machine(waiting, shared, min(wished, max(1, len(waiting))), shown)
+        ends = _train(outcomes, len(waiting), shown)
     finally:
         _release()
+
+    def folders(state: State) -> tuple[Path, ...]:
+        return tuple(end.run.folder for end in ends if end.state == state)
+
+    def reasons(state: State) -> dict[str, str]:
+        return {end.run.title: end.text for end in ends if end.state == state}
+
+    skipped = (*(run.folder for run in finished), *folders("skipped"))
+    failed |= reasons("failed")
+    return Outcome(folders("done"), skipped, failed, reasons("postponed"), folders("elsewhere"))
+
+
+State = Literal["done", "skipped", "failed", "postponed", "elsewhere"]
 
 
 @dataclass(frozen=True)
 class _End:
-    """How a run ended: done if there is no reason. The next sweep tries a run again that its method did not fail."""
+    """How a run ended: the part of an `Outcome` it belongs to, and its result or the reason."""
 
     run: Run
-    reason: str | None = None
-    again: bool = False
+    state: State
+    text: str = ""
+
+    def __str__(self) -> str:
+        match self.state:
+            case "done":
+                return f"{self.run.title}: {self.text}"
+            case "skipped":
+                return f"{self.run.title} was finished by another process"
+            case "failed":
+                return f"{self.run.title} failed: {self.text}"
+            case "postponed":
+                return f"{self.run.title} was not trained, the next call tries again: {self.text}"
+            case "elsewhere":
+                return f"{self.run.title} is being trained by another process"
 
 
 def _tidy(waiting: list[Run], resting: list[Run]) -> None:
     """Warn of finished runs that must be trained again, and remove lock files that killed processes left."""
-    damaged = [str(run.folder) for run in waiting if marker.exists(run.folder)]
+    # Another process may have finished a run since: its marker is there, and its files are as they should be.
+    damaged = [str(run.folder) for run in waiting if marker.exists(run.folder) and not run.done]
     if damaged:
         warn(f"files of finished runs are missing or were changed, so these are trained again: {listed(damaged)}")
     for run in resting:
@@ -158,38 +211,19 @@ def _tidy(waiting: list[Run], resting: list[Run]) -> None:
                 pass
 
 
-def _train(
-    waiting: list[Run], shared: dict[str, Any], jobs: int
-) -> tuple[tuple[Path, ...], dict[str, str], dict[str, str]]:
-    """Train runs, with `jobs` of them at a time; return the folders of those that are done, and why others are not."""
-    if jobs == 1 or not shared["device"].startswith("cuda"):
-        if jobs > 1:  # worker processes load their datasets themselves
-            _release()
-        outcomes = _in_processes(waiting, shared | {"jobs": jobs})
-    else:
-        outcomes = _in_threads(waiting, shared | {"jobs": jobs})
-    done: list[Path] = []
-    failed: dict[str, str] = {}
-    postponed: dict[str, str] = {}
-    start, shown = time.perf_counter(), shared["shown"]
-    bar = tqdm(total=len(waiting), unit="run", disable=not (shown and sys.stderr.isatty()))
+def _train(outcomes: Generator[_End, None, None], total: int, shown: bool) -> list[_End]:
+    """Let runs train; return how each of them ended."""
+    ends: list[_End] = []
+    start = time.perf_counter()
+    bar = tqdm(total=total, unit="run", disable=not (shown and sys.stderr.isatty()))
     with closing(outcomes), bar:  # an error or an interrupt stops the workers
-        for number, end in enumerate(outcomes, 1):
+        for end in outcomes:
             bar.update()
-            run = end.run
-            if end.reason is None:
-                done.append(run.folder)
-                result = f": {_result(run)}"
-            elif end.again:
-                postponed[run.title] = end.reason
-                result = f" was not trained, the next call tries again: {end.reason}"
-            else:
-                failed[run.title] = end.reason
-                result = f" failed: {end.reason}"
+            ends.append(end)
             if shown:
-                left = (time.perf_counter() - start) / number * (len(waiting) - number)
-                _say(f"[{number}/{len(waiting)}] {run.title}{result}; {_duration(left)} left")
-    return tuple(done), failed, postponed
+                left = (time.perf_counter() - start) / len(ends) * (total - len(ends))
+                _say(f"[{len(ends)}/{total}] {end}; {_duration(left)} left")
+    return ends
 
 
 def _resolve(
@@ -220,7 +254,7 @@ def _resolve(
             failed[source] = reason or str(error)
         else:
             names[dataset.name] = source
-            found = Run.all_of(spec, dataset, source, out)
+            found = Run.all_of(spec, dataset, sets.absolute(source), out)
             runs += found
             colour |= dataset.X.ndim == 4
             with _holding:
@@ -230,50 +264,76 @@ def _resolve(
     return runs, failed, colour
 
 
-def _in_processes(waiting: list[Run], shared: dict[str, Any]) -> Generator[_End, None, None]:
-    """Yield how each run ended; if a worker dies, no unfinished run is trained."""
-    ended = set()
-    parent = (platform.node(), os.getpid()) if shared["jobs"] > 1 else None
-    calls = [joblib.delayed(_attempt)(run, **shared, parent=parent) for run in waiting]
-    try:
-        with _without_signals():
-            outcomes = joblib.Parallel(n_jobs=shared["jobs"], return_as="generator_unordered")(calls)
-        for end in outcomes:
-            ended.add(end.run.folder)
-            yield end
-    except TerminatedWorkerError:
-        died = "a worker process died, perhaps because memory ran out; use fewer jobs"
-        yield from (_End(run, died, again=True) for run in waiting if run.folder not in ended and not run.done)
-
-
-@contextmanager
-def _without_signals() -> Iterator[None]:
-    """Block signals, also in the processes that are started meanwhile.
-
-    Ctrl-C and a hangup reach the whole group of processes. Only this one handles them, and ends the others; they would
-    print tracebacks.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
+def _on_machine(waiting: list[Run], shared: dict[str, Any], jobs: int, shown: bool) -> Generator[_End, None, None]:
+    """Train runs on this machine, `jobs` of them at a time; yield how each of them ended."""
+    if jobs == 1:
+        yield from (_attempt(run, **shared, progress=None if shown else False) for run in waiting)
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    if shared["device"].startswith("cuda"):
+        executor: Executor = ThreadPoolExecutor(jobs)
+    else:
+        _release()  # worker processes load their datasets themselves
+        executor = Processes(jobs)
     try:
-        yield
+        yield from _submit(executor, waiting, shared)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        executor.shutdown(cancel_futures=True)
 
 
-def _in_threads(waiting: list[Run], shared: dict[str, Any]) -> Generator[_End, None, None]:
-    """Yield how each run ended; an interrupt stops training between two steps."""
+def _on_engine(executor: Executor, waiting: list[Run], shared: dict[str, Any]) -> Generator[_End, None, None]:
+    """Train runs on an executor of the user, which remains open; yield how each of them ended."""
+    threads = torch.get_num_threads()
+    try:
+        yield from _submit(executor, waiting, shared)
+    finally:
+        torch.set_num_threads(threads)  # which a thread of this process may have changed
+
+
+def _submit(executor: Executor, waiting: list[Run], shared: dict[str, Any]) -> Generator[_End, None, None]:
+    """Submit runs to an executor; yield how each of them ended. An interrupt stops threads between two steps."""
     stop = threading.Event()
-    with ThreadPoolExecutor(shared["jobs"]) as pool:
-        try:
-            calls = [pool.submit(partial(_attempt, run, **shared, stop=stop)) for run in waiting]
+    if isinstance(executor, ThreadPoolExecutor):
+        shared = shared | {"stop": stop}
+    calls: dict[Future[_End], Run] = {}
+    try:
+        for last in (False, True):
+            calls = {}
+            for run in waiting:
+                try:
+                    calls[executor.submit(_attempt, run, **shared)] = run
+                except BrokenExecutor as error:
+                    yield _End(run, "postponed", _explain(error))
+            waiting = []
             for call in as_completed(calls):
-                yield call.result()
-        finally:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+                run = calls[call]
+                try:
+                    end = call.result()
+                except Exception as error:
+                    # Dask blames all runs that were assigned to a dead worker; one that left no lock had not begun.
+                    if _is_death(error) and not last and not (run.folder / "lock").exists():
+                        waiting.append(run)
+                        continue
+                    end = _End(run, "postponed", _explain(error))
+                yield end
+    finally:
+        stop.set()
+        for call in calls:
+            call.cancel()
+
+
+def _is_death(error: Exception) -> bool:
+    """Return whether an executor says that the process of a call died."""
+    return any(kind.__name__ in _DEATHS for kind in type(error).__mro__)
+
+
+def _explain(error: Exception) -> str:
+    """Return in one line why a run has no result; `error` is what its future raised."""
+    if _is_death(error):
+        return "a worker process died, perhaps for lack of memory"
+    if isinstance(error, CancelledError):
+        return "the engine cancelled it, or the connection to the engine was lost"
+    cause = getattr(error, "cause", None) or error  # Ray's errors hold the one that the call raised
+    return f"a worker could not run it ({one_line(cause)}); check that all workers have the same packages"
 
 
 def _attempt(
@@ -282,31 +342,47 @@ def _attempt(
     out: Path,
     root: str | None,
     device: str,
-    jobs: int,
-    shown: bool,
-    parent: tuple[str, int] | None = None,
+    retry_failed: bool,
+    progress: bool | None = False,
+    jobs: int | None = None,
     stop: threading.Event | None = None,
 ) -> _End:
-    """Execute a run; return how it ended. If its method failed, the traceback is in the run folder."""
-    if parent is not None:
-        torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs)))
-        _end_with(*parent)
-        tqdm.set_lock(threading.RLock())  # its default has semaphores, which a killed worker leaves with a warning
+    """Execute a run; return how it ended. If its method failed, the traceback is in the run folder.
+
+    `jobs` is given on executors: the number of workers that share the cores.
+    """
+    if jobs is not None:
+        torch.set_num_threads(_num_threads(jobs))
+    if not out.is_dir():
+        missing = f"the folder {out} does not exist on {platform.node()}"
+        return _End(run, "postponed", f"{missing}; name a folder that all machines share with {option('out')}")
+    try:
+        device = str(find_device(device))
+    except ValueError as error:
+        return _End(run, "postponed", f"{platform.node()}: {error}")
     with locked(run.folder / "lock", wait=False) as mine:
         if not mine:
-            return _End(run, "another process is training it", again=True)
+            return _End(run, "elsewhere")
         if run.done:  # another process finished it in the meantime
-            return _End(run)
+            return _End(run, "skipped")
+        if run.failed and not retry_failed:  # likewise
+            return _End(run, "failed", _failure(run))
         try:
             dataset = _dataset(run, out, root, device)
-            execute(run, spec, dataset, device, progress=None if shown and jobs == 1 else False, stop=stop)
+            execute(run, spec, dataset, device, progress=progress, stop=stop)
         except (Exception, SystemExit) as error:  # an error in one method must not stop the other runs
             reason = fault(error) or (one_line(error) if isinstance(error, OSError) else None)
             if reason is not None:
-                return _End(run, reason, again=True)
+                return _End(run, "postponed", reason)
             fail(run, error)
-            return _End(run, _failure(run))
-    return _End(run)
+            return _End(run, "failed", _failure(run))
+        return _End(run, "done", _result(run))
+
+
+def _num_threads(jobs: int) -> int:
+    """Return how many threads a worker uses: as its environment says, otherwise its share of the cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(given) if given.isdecimal() else (os.cpu_count() or 1) // jobs)
 
 
 _held: dict[str, Dataset] = {}  # datasets in the memory of this process, by the hash of their content
@@ -337,30 +413,6 @@ def _release() -> None:
 def _num_bytes(dataset: Dataset) -> int:
     arrays = (dataset.X, dataset.S, dataset.y)
     return sum(array.nbytes for array in arrays if array is not None)
-
-
-_parents: set[tuple[str, int]] = set()  # processes that this worker watches
-
-
-def _end_with(node: str, pid: int) -> None:
-    """End this worker process soon after the sweep that started it, so that the next sweep does not compete with it.
-
-    Only POSIX systems can ask whether a process exists without touching it; elsewhere, a worker whose sweep was killed
-    may finish its run first.
-    """
-
-    def watch() -> None:
-        with suppress(PermissionError):
-            while True:
-                try:
-                    os.kill(pid, 0)
-                except ProcessLookupError:
-                    os._exit(1)
-                time.sleep(1)
-
-    if os.name == "posix" and node == platform.node() and (node, pid) not in _parents:
-        _parents.add((node, pid))
-        threading.Thread(target=watch, daemon=True).start()
 
 
 def _say(text: str) -> None:

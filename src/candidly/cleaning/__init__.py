@@ -1,9 +1,10 @@
-"""Removing candidates: cleaners act during training; a risk budget, with an audit of its cost, acts after it."""
+"""Removing candidates: cleaners act during training; a risk budget, with an audit or a certificate, acts after it."""
 
 from collections.abc import Callable
 
 from candidly.cleaning.audit import Audit
 from candidly.cleaning.budget import Budget
+from candidly.cleaning.certify import Certificate, VerificationPlan
 from candidly.cleaning.clsp import Clsp
 from candidly.cleaning.conformal import Conformal
 from candidly.cleaning.controls import Oracle, Random
@@ -36,4 +37,17 @@ def find_cleaner(cleaner: Cleaner | str | None) -> Cleaner | None:
     return CLEANERS[cleaner]()
 
 
-__all__ = ["CLEANERS", "KINDS", "Audit", "Budget", "Cleaner", "Clsp", "Conformal", "Oracle", "Random", "find_cleaner"]
+__all__ = [
+    "CLEANERS",
+    "KINDS",
+    "Audit",
+    "Budget",
+    "Certificate",
+    "Cleaner",
+    "Clsp",
+    "Conformal",
+    "Oracle",
+    "Random",
+    "VerificationPlan",
+    "find_cleaner",
+]

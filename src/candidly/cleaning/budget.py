@@ -38,8 +38,8 @@ SEPARATE_FRACTION = 0.05
 TOGETHER_ODDS_RATIO = 4.0
 """… and the odds of being candidates together are at least this multiple of those in other rows."""
 
-RELATIVE_ERROR = 0.3
-"""Relative error that estimated losses may have, in addition to chance."""
+LOWER_FACTOR, UPPER_FACTOR = 0.5, 1.5
+"""Guessed losses may be that much too high or too low, in addition to chance (`benchmarks.trust audit`)."""
 
 TOO_NOISY = 0.08
 """Fraction of rows without their true label above which losses cannot be estimated."""
@@ -57,7 +57,7 @@ _PRIOR_ROWS = 5.0  # weight of the prior when fractions of few rows are shrunk
 
 
 class Estimate(NamedTuple):
-    """An estimated fraction with its 90 % interval."""
+    """A guessed or measured fraction with its interval."""
 
     value: float
     low: float
@@ -177,6 +177,20 @@ class Budget:
         removable = find_removable(q, S, self._protect(q))
         return class_limits(q, removable, torch.tensor([alpha], dtype=torch.float64, device=q.device))[0]
 
+    def levels(self, log_p: Tensor, S: Tensor) -> Tensor:
+        """Return the smallest level at which `keep` removes each candidate, (N, C) in float64; inf if there is none.
+
+        ``levels(log_p, S) > alpha`` is what ``keep(log_p, S, alpha)`` keeps of S, at every level `alpha`. The level is
+        inf for a row's most likely candidate, for candidates that cannot be told from it, and for other classes.
+        """
+        q = self.probabilities(log_p, S)
+        removable = find_removable(q, S, self._protect(q))
+        found = torch.full(q.shape, torch.inf, dtype=torch.float64, device=q.device)
+        for level, column, rows, total in zip(found.T, q.T, removable.T, q.sum(0, dtype=torch.float64), strict=True):
+            values, spent = _add_up(column[rows])
+            level[rows] = _smallest_level(spent, total)[torch.searchsorted(values, column[rows])]
+        return found
+
     def apply(self, log_p: Tensor, S: Tensor, limits: Tensor) -> Tensor:
         """Return the candidates that are kept, given the class limits of these or of other rows; no row is emptied.
 
@@ -216,10 +230,10 @@ class Budget:
         return protected
 
     def lost(self, log_p: Tensor, S: Tensor, kept: Tensor) -> Estimate:
-        """Estimate the fraction of rows whose true label is a candidate that was removed."""
+        """Guess the fraction of rows whose true label is a candidate that was removed (`estimate_lost`)."""
         fitted = conformal.candidate_probabilities(log_p, S, self.temperature)
         cautious = conformal.candidate_probabilities(log_p, S, self.cautious)
-        return estimate_lost(fitted, cautious, S & ~kept)
+        return estimate_lost(fitted, cautious, S, kept, uninformed(log_p.argmax(-1), S))
 
 
 def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:
@@ -260,23 +274,94 @@ def predicts_by_chance(log_p: Tensor, S: Tensor) -> bool:
     labelled = ~S.all(-1)
     if not labelled.any():
         return False
-    log_p, S = log_p[labelled], S[labelled]
-    best = log_p.argmax(-1)
-    hit = S.gather(1, best[:, None])[:, 0].double()
-    gain = hit - S.double().mean(0)[best]
+    hit, frequency = _hits(log_p[labelled].argmax(-1), S[labelled])
+    gain = hit - frequency
     return bool(gain.mean() <= NORMAL_90 * gain.std(correction=0) / math.sqrt(len(gain)))
 
 
-def estimate_lost(fitted: Tensor, cautious: Tensor, removed: Tensor) -> Estimate:
-    """Estimate the fraction of rows whose true label was removed, from probabilities at both temperatures."""
-    n = len(removed)
-    sums = [0.0, 0.0]
-    for *parts, gone in conformal.blocks(fitted, cautious, removed):
-        sums = [total + float(q[gone].sum(dtype=torch.float64)) for total, q in zip(sums, parts, strict=True)]
-    low, high = sorted(min(total / n, 1.0) for total in sums)  # rounding may make a row's sum exceed 1
-    lowest = low * (1 - RELATIVE_ERROR) - NORMAL_90 * math.sqrt(low * (1 - low) / n)
-    highest = high * (1 + RELATIVE_ERROR) + NORMAL_90 * math.sqrt(high * (1 - high) / n)
-    return Estimate(math.sqrt(low * high), max(lowest, 0.0), min(highest, 1.0))
+def _hits(top: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whether predictions are candidates, and the fraction of rows that have the same candidate, (N,) each."""
+    return S.gather(1, top[:, None])[:, 0].double(), (S.sum(0).double() / len(S))[top]
+
+
+def uninformed(top: Tensor, S: Tensor) -> Tensor:
+    """Return how likely the networks know nothing about a row, (N,), from its most probable class, candidate or not.
+
+    Networks that know nothing about a row predict a candidate by chance: with probability f, the fraction of rows that
+    have the predicted class as a candidate. If they know the label of a fraction a of the rows, and nothing about the
+    others, then ``a + (1 − a)·f`` of their predictions are candidates, which gives a. A row whose prediction is not a
+    candidate is one that they know nothing about; any other row is one with probability
+    ``(1 − a)·f / (a + (1 − a)·f)``. Probabilities do not matter, so overconfident networks do not look better. Wrong
+    candidates that resemble the true label do make them look better.
+
+    Rows with all classes as candidates are left out when a is estimated, because every prediction is a candidate.
+
+    Examples
+    --------
+    >>> S = torch.eye(2).bool().repeat(50, 1)
+    >>> uninformed(torch.tensor([0, 1]).repeat(50), S).max(), uninformed(torch.tensor([1, 0]).repeat(50), S).min()
+    (tensor(0., dtype=torch.float64), tensor(1., dtype=torch.float64))
+    """
+    labelled = ~S.all(-1)
+    known = 0.0
+    if labelled.any():
+        hit, frequency = _hits(top[labelled], S[labelled])
+        known = max(float((hit - frequency).sum() / (1 - frequency).sum().clamp_min(1e-12)), 0.0)
+    hit, frequency = _hits(top, S)
+    by_chance = (1 - known) * frequency
+    return torch.where(hit > 0, by_chance / (known + by_chance), 1.0)
+
+
+def estimate_lost(fitted: Tensor, cautious: Tensor, S: Tensor, kept: Tensor, uninformed: Tensor) -> Estimate:
+    """Guess the fraction of rows whose true label was removed.
+
+    The networks' own account is the sum of the probabilities that removed candidates are true, at both temperatures
+    (`fitted` and `cautious`). A second account does not use these probabilities: in rows that the networks know nothing
+    about (`uninformed`), the removed candidates have the true label among them as often as chance. The guess is the
+    geometric mean of the two sums. The interval goes from `LOWER_FACTOR` times the lower sum to `UPPER_FACTOR` times
+    the largest account, and is widened by chance. It never exceeds the fraction of rows that lost a candidate.
+    """
+    return widen(account(fitted, cautious, S, kept, uninformed), len(S))
+
+
+class Account(NamedTuple):
+    """A fraction of rows by the networks' probabilities, at both temperatures, and by chance; and its upper bound."""
+
+    own: float
+    safe: float
+    by_chance: float
+    most: float
+
+
+def account(fitted: Tensor, cautious: Tensor, S: Tensor, kept: Tensor, uninformed: Tensor) -> Account:
+    """Return the accounts of the fraction of rows whose true label was removed, which `estimate_lost` explains."""
+    n, sums = len(S), [0.0, 0.0, 0.0]
+    changed = 0
+    for *q, s, k, unknown in conformal.blocks(fitted, cautious, S, kept, uninformed):
+        gone = s & ~k
+        parts = [*(part[gone].sum(dtype=torch.float64) for part in q), (unknown * gone.sum(-1) / s.sum(-1)).sum()]
+        sums = [total + float(part) for total, part in zip(sums, parts, strict=True)]
+        changed += int(gone.any(-1).sum())
+    own, safe, by_chance = (total / n for total in sums)
+    return Account(own, safe, by_chance, changed / n)
+
+
+def estimate_error(fitted: Tensor, cautious: Tensor, S: Tensor, uninformed: Tensor) -> Estimate:
+    """Guess the fraction of rows whose most likely candidate is wrong; the accounts are those of `estimate_lost`."""
+    sizes = S.sum(-1).double()
+    own, safe = (float(1 - q.amax(-1).double().mean()) for q in (fitted, cautious))
+    by_chance = float((uninformed * (1 - 1 / sizes)).mean())
+    return widen(Account(own, safe, by_chance, float((sizes > 1).double().mean())), len(S))
+
+
+def widen(found: Account, n: int, lower: float = LOWER_FACTOR, upper: float = UPPER_FACTOR) -> Estimate:
+    """Return the guess, and the interval that the accounts of n rows, the factors and chance allow."""
+    bounds = sorted((found.own, found.safe))
+    low, high = (min(max(share, 0.0), found.most) for share in bounds)  # rounding may exceed the bounds
+    lowest, highest = lower * low, min(upper * max(high, found.by_chance), found.most)
+    lowest -= NORMAL_90 * math.sqrt(lowest * (1 - lowest) / n)
+    highest += NORMAL_90 * math.sqrt(highest * (1 - highest) / n)
+    return Estimate(math.sqrt(low * high), max(lowest, 0.0), min(highest, found.most))
 
 
 def expected_error(log_p: Tensor, S: Tensor, temperature: float) -> float:
@@ -534,8 +619,28 @@ def _remove(q: Tensor, S: Tensor, removable: Tensor, limits: Tensor) -> Tensor:
 
 def _spend(values: Tensor, amounts: Tensor) -> Tensor:
     """Return for each amount the largest value whose sum with all values up to it is at most the amount; -1 if none."""
+    values, spent = _add_up(values)
+    fits = torch.searchsorted(spent, _allow(amounts), right=True)
+    return torch.cat([values.new_full((1,), -1), values])[fits]
+
+
+def _add_up(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct values in increasing order, and for each the sum of all values up to it."""
     values = values.sort().values
     last = torch.cat([values[1:] != values[:-1], values.new_ones(len(values[:1]), dtype=torch.bool)])  # of equal values
-    spent = values.cumsum(0, dtype=torch.float64)[last]
-    fits = torch.searchsorted(spent, amounts * (1 + 1e-9), right=True)  # sums depend on their order
-    return torch.cat([values.new_full((1,), -1), values[last]])[fits]
+    return values[last], values.cumsum(0, dtype=torch.float64)[last]
+
+
+def _allow(amounts: Tensor) -> Tensor:
+    return amounts * (1 + 1e-9)  # sums depend on their order
+
+
+def _smallest_level(spent: Tensor, total: Tensor) -> Tensor:
+    """Return the smallest level at which each sum is allowed, in the arithmetic of `_spend`."""
+    level = torch.where(spent > 0, spent / _allow(total), 0.0)
+    up, down = torch.full_like(level, torch.inf), torch.zeros_like(level)
+    while (short := _allow(level * total) < spent).any():  # division rounds
+        level = torch.where(short, level.nextafter(up), level)
+    while (long := (level > 0) & (_allow((lower := level.nextafter(down)) * total) >= spent)).any():
+        level = torch.where(long, lower, level)
+    return level

@@ -10,20 +10,21 @@ from pathlib import Path
 
 from candidly import __version__
 from candidly.checks.machine import fault
-from candidly.cli import experiments, models, parsing, signals, terminal, training
+from candidly.cli import experiments, models, parsing, signals, terminal, training, verification
 from candidly.cli.parsing import Command, UsageError
 
 _COMMANDS: dict[str, Command] = {
     command.__name__: command
     for command in (
         *(training.fit, training.clean, training.audit),
+        *(verification.verify, verification.certify),
         *(models.predict, models.evaluate, models.report),
         *(experiments.demo, experiments.methods, experiments.datasets, experiments.bench, experiments.table),
     )
 }
 _HELP = {"-h", "--help"}
 # Parameters of the library that are called differently on the command line.
-_OPTIONS = {"max_epochs": "--epochs", "random_state": "--seed"}
+_OPTIONS = {"max_epochs": "--epochs", "random_state": "--seed", "m": "--rows"}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

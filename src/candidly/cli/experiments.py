@@ -1,5 +1,6 @@
 """Commands for experiments: demo, methods, datasets, bench, table."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -81,13 +82,15 @@ def bench(
     download: bool = False,
     device: str = "auto",
     jobs: Number = None,
+    engine: Text = None,
     retry_failed: bool = False,
     own: Annotated[tuple[str, ...], Named("FILE.py:CLASS")] = (),
 ) -> int:
     """Run experiments: every method on every dataset, with all seeds of a run trained together.
 
-    Finished runs are skipped, so an interrupted sweep continues when it is started again. Choose the runs with a TOML
-    file, with --suite, or with --datasets and --methods; other options override the file or suite.
+    Finished runs are skipped, so an interrupted sweep continues when it is started again. Processes and machines can
+    share a folder: each trains the runs that no other is training. Choose the runs with a TOML file, with --suite, or
+    with --datasets and --methods; other options override the file or suite.
 
     Args:
         spec: TOML file with the options below; it can also set parameters of methods and cleaners.
@@ -105,10 +108,11 @@ def bench(
         download: Download missing datasets.
         device: Where to train: auto, cpu or cuda.
         jobs: Number of runs to train at the same time (default: 1; up to 4 on CUDA).
+        engine: Cluster to train on: dask://HOST:PORT, ray://HOST:PORT, or ray for the one of this machine.
         retry_failed: Repeat runs that failed before.
         own: Method or cleaner in a Python file, which is run; its name is the class's in lower case. Can be repeated.
     """
-    from candidly.bench import SUITES, Spec, read_own, read_spec, sweep
+    from candidly.bench import SUITES, Spec, find_executor, read_own, read_spec, sweep
     from candidly.engine.recipe import find_recipe
 
     given: dict[str, Any] = {"datasets": datasets, "methods": methods, "cleaners": cleaners, "seeds": seeds}
@@ -128,9 +132,10 @@ def bench(
     if epochs is not None:
         chosen = replace(chosen, recipe=replace(find_recipe(chosen.recipe), name="custom", epochs=epochs))
     root = None if data is None else str(data)
-    outcome = sweep(
-        chosen, out, root=root, download=download, device=device, jobs=jobs, retry_failed=retry_failed, progress=True
-    )
+    options: dict[str, Any] = {"root": root, "download": download, "device": device, "jobs": jobs}
+    options |= {"retry_failed": retry_failed, "progress": True}
+    with nullcontext() if engine is None else find_executor(engine, device) as executor:
+        outcome = sweep(chosen, out, **options, executor=executor)
     say(str(outcome))
     return 1 if outcome.failed or outcome.postponed else 0
 
@@ -153,7 +158,7 @@ def table(
     """Print tables of results: means and standard deviations, wins, ties and losses, average ranks.
 
     Folders hold runs of `candidly bench`, or Parquet files of other predictions with the columns dataset, method, seed,
-    split, row, true, predicted and confidence. With --into, the table replaces the text between the lines
+    split, row, true, predicted and probability. With --into, the table replaces the text between the lines
     "<!-- begin candidly table -->" and "<!-- end candidly table -->" of a Markdown page; with --block NAME, between
     "<!-- begin candidly table NAME -->" and "<!-- end candidly table NAME -->".
 

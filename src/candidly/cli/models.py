@@ -21,7 +21,7 @@ from candidly.cli.options import (
 if TYPE_CHECKING:
     from candidly.estimator import PartialLabelClassifier
 
-_RESULT = ("predicted", "confidence", "set")
+_RESULT = ("predicted", "probability", "set")
 
 
 def predict(
@@ -46,9 +46,9 @@ def predict(
     Args:
         model: Folder that `candidly fit` wrote.
         table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
-        out: Table to write: ids, predicted class and confidence; a file, or - for standard output.
+        out: Table to write: ids, predicted class and its probability; a file, or - for standard output.
         alpha: Also write prediction sets: the classes with a p-value above this level.
-        max_risk: Leave the least confident rows without a prediction; of the others, about this fraction may be wrong.
+        max_risk: Leave the least probable predictions out; of the others, about this fraction may be wrong.
         id: Column of row ids (default: that of the training table, if present).
         drop: Columns to ignore, separated by commas.
         separator: Separator between class names in a CSV cell.
@@ -89,7 +89,7 @@ def predict(
             chosen = p_values[0] > alpha
         blank = None if max_risk is None else p.max(1) < classifier.calibration_.threshold(max_risk)
         columns = {id or "row": ids, "predicted": pa.array(names).take(pa.array(p.argmax(1), mask=blank))}
-        columns["confidence"] = pa.array(p.max(1), pa.float32())
+        columns["probability"] = pa.array(p.max(1), pa.float32())
         if chosen is not None:
             columns["set"] = set_column(chosen, names)
         files.write(pa.table(columns), out, separator=separator)
@@ -107,7 +107,7 @@ def evaluate(
     delimiter: Text = None,
     output: OutputOptions,
 ) -> None:
-    """Compare a model with true labels: accuracy, prediction sets, and errors by confidence.
+    """Compare a model with true labels: accuracy, prediction sets, and errors by probability.
 
     Use rows that the model was not trained on. Rows without a label are ignored; a label that is not a class of the
     model counts as an error.

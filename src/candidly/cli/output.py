@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from candidly.candidates.votes import Votes
 from candidly.checks.machine import in_bytes
-from candidly.cleaning.audit import Audit, format_estimate
+from candidly.cleaning import Certificate, VerificationPlan
+from candidly.cleaning.audit import Audit, format_guess
 from candidly.cleaning.budget import MIN_ROWS
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.evaluation import Evaluation
@@ -28,14 +29,14 @@ def describe_report(report: ReportFacts, places: Mapping[str, str | Path | None]
         f"candidates per row: {before:.2f} → {after:.2f}; rows changed: {report.changed}",
     ]
     if report.cost is not None:
-        lines.append(_describe_cost(report.cost))
+        lines += _describe_cost(report, report.cost)
     elif report.audit is None:
         lines.append(f"no candidate was removed: this needs at least {MIN_ROWS} held-out rows")
     truth = report.truth
     lines += [*_describe_truth(truth), *_describe_places(places)]
     facts: dict[str, Any] = {"rows": report.rows, "classes": len(report.classes), "candidates_before": before}
     facts |= {"candidates_after": after, "changed": report.changed, "seconds": report.seconds, "truth": truth}
-    facts["estimate"] = report.cost
+    facts |= {"estimate": report.cost, "status": None if report.audit is None else describe_status(report)}
     return lines, facts | {what: None if place is None else str(place) for what, place in places.items()}
 
 
@@ -50,13 +51,13 @@ def describe_new_rows(
     before, after = cleaned.candidates, cleaned.kept
     changed = int((before.sizes != after.sizes).sum())
     best = targets.number(cleaned.transduction, before.classes, len(before))[0]
-    labels = None if rows.labels is None else targets.number(rows.labels, before.classes, len(before))[0]
-    truth = None if labels is None else compare(before, after, best, labels)
+    labels = None if rows.labels is None else targets.number(rows.labels, before.classes, len(before))
+    truth = None if labels is None else compare(before, after, best, *labels)
     lines = [
         f"{rows.title}: {len(before)} rows, {len(before.classes)} classes",
         f"candidates per row: {before.mean_size:.2f} → {after.mean_size:.2f}; rows changed: {changed}",
         f"{model} was not trained on these rows: they were cleaned by its class limits at level {classifier.alpha_:g}, "
-        "without an estimate of lost labels",
+        "without a guess of lost labels",
         *_describe_truth(truth),
         *_describe_places(places),
     ]
@@ -87,14 +88,20 @@ def describe_size(folder: Path, classifier: PartialLabelClassifier, lean: bool) 
     return f"size of the model: {in_bytes(size)}, {part}", {"bytes": size, "bytes_of_rows": rows}
 
 
+def describe_status(report: ReportFacts) -> str:
+    """Return whether an audit is verified, and how many rows to check if it is not."""
+    assert report.audit is not None, "the caller checks that there is an audit"
+    return Audit.from_json(report.audit).status(None if report.cost is None else report.cost["alpha"])
+
+
 def describe_audit(report: ReportFacts, page: Path | None) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines and the facts to print about an audit."""
+    """Return the lines, after the status, and the facts to print about an audit."""
     audit = report.audit
     assert audit is not None, "commands check that there are enough rows"
     before = _mean_sizes(report)[0]
     lines = [
         f"{report.title}: {report.rows} rows, {len(report.classes)} classes, {before:.2f} candidates per row",
-        *Audit.from_json(audit, report.classes).lines(used=None if report.cost is None else report.cost["alpha"]),
+        *Audit.from_json(audit, report.classes).lines(used=None if report.cost is None else report.cost["alpha"])[1:],
         *([] if page is None else [f"report: {page}"]),
     ]
     named: dict[str, Any] = {
@@ -102,7 +109,8 @@ def describe_audit(report: ReportFacts, page: Path | None) -> tuple[list[str], d
         "pairs": [{"names": [report.classes[j] for j in one["numbers"]], **one} for one in audit["pairs"]],
     }
     facts: dict[str, Any] = {"rows": report.rows, "classes": len(report.classes), "candidates": before}
-    facts |= {"alpha": report.settings["alpha"], "seconds": report.seconds, "audit": {**audit, **named}}
+    facts |= {"alpha": report.settings["alpha"], "seconds": report.seconds, "status": describe_status(report)}
+    facts["audit"] = {**audit, **named}
     return lines, facts | {"report": None if page is None else str(page)}
 
 
@@ -119,9 +127,9 @@ def describe_predictions(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the facts to print about predictions: probabilities, sets, and rows without a prediction."""
     rows, classes = p.shape
-    confidence = float(p.max(1).mean())
-    lines = [f"{rows} rows, {classes} classes, mean confidence {confidence:.1%}"]
-    facts: dict[str, Any] = {"rows": rows, "classes": classes, "mean_confidence": confidence, "predictions": out}
+    probability = float(p.max(1).mean())
+    lines = [f"{rows} rows, {classes} classes, mean probability of the predicted class {probability:.1%}"]
+    facts: dict[str, Any] = {"rows": rows, "classes": classes, "mean_probability": probability, "predictions": out}
     if blank is not None:
         lines.append(f"rows without a prediction: {blank.sum()}")
         facts["abstained"] = int(blank.sum())
@@ -138,6 +146,23 @@ def describe_evaluation(result: Evaluation, plot: Path | None) -> tuple[list[str
     return [*str(result).splitlines(), *([] if place is None else [f"plot: {place}"])], result.to_json() | {
         "plot": place
     }
+
+
+def describe_plan(plan: VerificationPlan, model: Path, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about rows to check."""
+    lines = [
+        str(plan),
+        f"rows to check: {name_place(out)}; write the true label of each row into the column answer, without looking "
+        "at predictions",
+        f"then run `candidly certify {model} FILE --out cleaned.csv`; rows without an answer will count as lost",
+    ]
+    return lines, {"plan": plan.to_json(), "tolerated": plan.tolerated[-1], "model": str(model), "to_check": out}
+
+
+def describe_certificate(certificate: Certificate, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about certified rows."""
+    lines = [*certificate.lines(), f"cleaned: {name_place(out)}"]
+    return lines, certificate.to_json() | {"cleaned": out}
 
 
 def write_page(report: ReportFacts, page: Path | None) -> None:
@@ -161,10 +186,13 @@ def name_place(place: str | Path) -> str:
 def _describe_truth(truth: Truth | None) -> list[str]:
     if truth is None:
         return []
-    shares = {"accuracy": truth["accuracy"], "true labels kept": truth["true_kept"]}
+    shares = {"accuracy": truth["accuracy"], "true labels lost": truth["true_lost"]}
     shares["wrong candidates removed"] = truth["wrong_removed"]
     known = [f"{what} {share:.1%}" for what, share in shares.items() if share is not None]
-    return [f"on {truth['rows']} rows with a known label: {', '.join(known) or 'nothing to score'}"]
+    lines = [f"on {truth['rows']} rows with a known label: {', '.join(known) or 'nothing to score'}"]
+    if truth["outside"]:
+        lines.append(f"in {truth['outside']} of them the true label is not a candidate, so it cannot be lost")
+    return lines
 
 
 def _describe_places(places: Mapping[str, str | Path | None]) -> list[str]:
@@ -178,8 +206,9 @@ def _mean_sizes(report: ReportFacts) -> tuple[float, float]:
     return before, after
 
 
-def _describe_cost(level: LevelFacts) -> str:
-    if level["lost"] is None or level["removed"] is None:
-        return f"true labels lost: no estimate ({level['declined']})"
-    lost, removed = format_estimate(level["lost"]), format_estimate(level["removed"])
-    return f"estimated: true labels lost {lost}, wrong candidates removed {removed}"
+def _describe_cost(report: ReportFacts, level: LevelFacts) -> list[str]:
+    lines = [describe_status(report)]
+    if level["lost"] is None:
+        return [*lines, f"true labels lost: no guess ({level['declined']})"]
+    lost, removed = format_guess(level["lost"]), format_guess(level["removed"])
+    return [*lines, f"guess: true labels lost {lost}, wrong candidates removed {removed}"]

@@ -1,15 +1,17 @@
-"""Read the tables that commands are given: rows with candidates, votes, and new rows for a model."""
+"""Read the tables that commands are given: rows with candidates, votes, new rows for a model, and checked rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from candidly import store
 from candidly.candidates import Candidates
+from candidly.candidates.values import integer_text
 from candidly.candidates.votes import Votes
 from candidly.cli.options import CleaningOptions, ReadingOptions, split_names
-from candidly.estimator import PartialLabelClassifier
+from candidly.estimator import PartialLabelClassifier, verification
+from candidly.messages import did_you_mean
 from candidly.tables import files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
@@ -132,3 +134,55 @@ def read_new_rows(
     rows = found.select([name for name in found.column_names if name not in left_out])
     labelled.check_types(rows, labelled.name_of(table))
     return rows, found
+
+
+def read_answers(
+    file: str, classes: Sequence[Hashable], delimiter: str | None = None
+) -> tuple[dict[int, Any], list[str | None] | None]:
+    """Read a table of checked rows: the answer of each row, None if there is none, and the column of plans, if any.
+
+    Answers that are the text of a class name become that name. Errors name the file.
+    """
+    name = labelled.name_of(file)
+    table = files.read(file, delimiter=delimiter, texts=["answer", "plan"])
+    for column in ("row", "answer"):
+        if column not in table.column_names:
+            hint = did_you_mean(column, table.column_names)
+            raise ValueError(
+                f"{name} has no column {column!r}{hint}; rename it, or keep the columns that `candidly verify` wrote"
+            )
+    texts = {
+        column: labelled.column_texts(table.column(column), f"column {column!r} of {name}")
+        for column in ("plan", "row", "answer")
+        if column in table.column_names
+    }
+    named = {str(one): one for one in classes}
+    found: dict[int, Any] = {}
+    for line, (row, answer) in enumerate(zip(texts["row"], texts["answer"], strict=True)):
+        number = None if row is None else integer_text(row)
+        if number is None:
+            raise ValueError(
+                f"{name} has {row!r} in column 'row', row {line} of the file; write the number that `candidly verify` "
+                "gave the row"
+            )
+        given = None if answer is None or answer == "" else named.get(answer, answer)
+        earlier = found.get(int(number))
+        if earlier is not None and given is not None and earlier != given:
+            raise ValueError(f"{name} has two answers for row {number}; keep one of them")
+        found[int(number)] = earlier if given is None else given
+    return found, texts.get("plan")
+
+
+def read_checked(file: str, candidates: Candidates, has_model: bool) -> dict[int, Any]:
+    """Read the answers of rows that were checked by hand, None where there is no answer. Errors name the file."""
+    found, plans = read_answers(file, candidates.classes)
+    if plans is not None and not has_model:
+        raise ValueError(
+            f"{labelled.name_of(file)} holds rows that were drawn for a model; name it with --model, because another "
+            "training changes other rows"
+        )
+    try:
+        verification.read_checked(found, len(candidates), candidates.classes)
+    except ValueError as error:
+        raise ValueError(f"{labelled.name_of(file)}: {error}") from None
+    return found

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from candidly.estimator import Cleaned, PartialLabelClassifier
     from candidly.tables.labelled import Labelled
 
-_RESULT = ("candidates", "kept", "removed", "predicted", "confidence", "scores", "true")
+_RESULT = (
+    *("candidates", "kept", "removed", "predicted", "confidence", "priority", "scores", "outside", "outside_score"),
+    "true",
+)
 
 
 def fit(
@@ -90,8 +93,10 @@ def clean(options: CleaningOptions, *, out: str) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
     Networks that were not trained on a row score its candidates. The result has one line per row: id, candidates,
-    which of them were kept and removed, predicted class, confidence, and scores: the estimated probability that a
-    removed candidate was the true label. Run `candidly audit` first to see what cleaning costs.
+    which of them were kept and removed, and the predicted candidate. Then confidence: the estimated probability that
+    the predicted candidate is the true label; priority: the order in which to review the rows, from 1; scores: that
+    probability for every candidate; and the class outside the candidates that the networks prefer, if there is one.
+    Run `candidly audit` first for a guess of what cleaning costs.
 
     With --model nothing is trained. If the model was trained on this table, its held-out results are used. Otherwise
     the rows are new: the mean of all networks scores them, and candidates up to the model's class limits are removed,
@@ -139,22 +144,24 @@ def clean(options: CleaningOptions, *, out: str) -> None:
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
 
 
-def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
-    """Estimate what cleaning would cost at several levels, without writing a table.
+def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = None) -> None:
+    """Guess what cleaning would cost at several levels, without writing a table.
 
     Trains as `clean` does, or uses the model of --model, which must have been trained on this table. For each level,
-    prints the estimated fraction of rows that would lose their true label, the estimated fraction of wrong candidates
-    that would be removed (both with 90% intervals), and the number of candidates removed; with --labels, also the true
-    fractions. Then lists classes that cannot be told apart or have too few rows. These are estimates without a
-    guarantee: they assume that the true label is a candidate, and that wrong candidates depend on the features no more
-    than in the synthetic sets that were tested.
+    prints a guessed range for the fraction of rows that would lose their true label, one for the fraction of wrong
+    candidates that would be removed, the number of candidates removed, and how many rows to check to certify the level
+    (`candidly verify plan`); with --labels, also the true fractions. Then lists classes that cannot be told apart or
+    have too few rows. Without true labels these are guesses, not measurements. With --verified, exact 90% intervals
+    from rows that were checked by hand stand beside them; the rows must be drawn at random, not chosen.
 
     Args:
         alphas: Levels besides --alpha, separated by commas (default: 0.01,0.02,0.05,0.1,0.15,0.2,0.3).
+        verified: Table of checked rows with the columns row (from 0) and answer, as `candidly verify plan` writes it.
     """
     from candidly.cleaning.budget import MIN_ROWS
     from candidly.cli.checks import check_folds, check_model, check_page, check_source
-    from candidly.cli.output import describe_audit, describe_reuse, describe_votes, write_page
+    from candidly.cli.output import describe_audit, describe_reuse, describe_status, describe_votes, write_page
+    from candidly.cli.reading import read_checked
     from candidly.report import summarise
 
     with options.output.hide_warnings():
@@ -177,15 +184,16 @@ def audit(options: CleaningOptions, *, alphas: Levels = None) -> None:
                 f"{options.model} has {held_out} held-out rows, and an audit needs at least {MIN_ROWS}; remove "
                 "--model, or fit the model with --folds 5"
             )
+        checked = None if verified is None else read_checked(verified, rows.candidates, known is not None)
         if known is not None:
             _set_level(known, options)
         classifier = _train(rows, options.training, options.output) if known is None else known
         with options.output.busy("estimating what cleaning costs"):
-            facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels)
+            facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels, checked)
         write_page(facts, options.report)
     lines, found = describe_reuse(*describe_audit(facts, options.report), options.model)
     before, agreement = describe_votes(votes)
-    options.output.show([*before, *lines], found | agreement)
+    options.output.show([describe_status(facts), *before, *lines], found | agreement)
 
 
 def _read_levels(text: str | None) -> tuple[float, ...]:
@@ -295,8 +303,16 @@ def _cleaned(classifier: "PartialLabelClassifier") -> "Cleaned":
     from candidly.estimator import Cleaned
 
     assert classifier.fit_record_ is not None, "rows are left out only when a model is saved"
-    before, kept = classifier.fit_record_.candidates, classifier.candidates_
-    return Cleaned(before, kept, classifier.transduction_, classifier.confidence_, classifier.candidate_proba_)
+    return Cleaned(
+        classifier.fit_record_.candidates,
+        classifier.candidates_,
+        classifier.transduction_,
+        classifier.confidence_,
+        classifier.candidate_proba_,
+        classifier.priority_,
+        classifier.outside_,
+        classifier.outside_proba_,
+    )
 
 
 def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
@@ -318,6 +334,9 @@ def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
         "removed": set_column(removed, names),
         "predicted": pa.array([str(name) for name in cleaned.transduction.tolist()], pa.string()),
         "confidence": pa.array(cleaned.confidence, pa.float32()),
-        "scores": score_column(removed, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
+        "priority": pa.array(cleaned.priority, pa.int64()),
+        "scores": score_column(before, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
+        "outside": pa.array([None if name is None else str(name) for name in cleaned.outside], pa.string()),
+        "outside_score": pa.array(cleaned.outside_proba, pa.float32(), mask=cleaned.outside_proba == 0),
     }
     return pa.table(columns | ({} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}))

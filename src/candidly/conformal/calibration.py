@@ -88,8 +88,8 @@ class Calibration:
     counts : Tensor of int, shape (K,)
         Number of held-out rows of each fold.
     risk : Tensor, shape (3, T)
-        Confidence, in decreasing order; fraction of held-out rows with at least that confidence; and their estimated
-        error rate.
+        Probability of the predicted class, in decreasing order; fraction of held-out rows with at least that
+        probability; and their estimated error rate.
     seed : int
         Seed of `uniforms`.
 
@@ -187,15 +187,15 @@ class Calibration:
             )
 
     def threshold(self, max_risk: float) -> float:
-        """Return the lowest confidence above which the estimated error rate is at most `max_risk`, or +inf."""
+        """Return the lowest probability above which the estimated error rate is at most `max_risk`, or +inf."""
         self._check_rows("estimate errors on")
         threshold, _, risk = self.risk
         low = threshold[risk <= max_risk]
         if len(low):
             return float(low[-1])
         warnings.warn(
-            f"max_risk is {max_risk}, but the estimated error rate is at least {risk.min():.3g} at any confidence, so "
-            "no row is predicted; use a larger max_risk",
+            f"max_risk is {max_risk}, but the estimated error rate is at least {risk.min():.3g} at any "
+            "probability, so no row is predicted; use a larger max_risk",
             stacklevel=3,
         )
         return float("inf")
@@ -281,7 +281,7 @@ def row_errors(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def risk_curve(p: Tensor, S: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return confidence, coverage and estimated error rate of held-out rows at up to 200 points, (3, T), in float64."""
+    """Return probability, coverage and estimated error rate of held-out rows, at up to 200 points, (3, T), float64."""
     points = torch.stack(metrics.risk_coverage(p.amax(-1).double(), row_errors(p.double(), S, temperature)))
     m = points.shape[1]
     some = torch.linspace(0, m - 1, min(m, _MOST_POINTS), dtype=torch.float32).round().long()

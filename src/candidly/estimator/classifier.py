@@ -21,14 +21,14 @@ from torch import Tensor
 from candidly import conformal
 from candidly.candidates import Candidates
 from candidly.checks import arguments
-from candidly.cleaning import Cleaner, find_cleaner
-from candidly.cleaning.audit import ALPHAS, Audit, audit
+from candidly.cleaning import Certificate, Cleaner, VerificationPlan, certify, find_cleaner
+from candidly.cleaning.audit import ALPHAS, NOT_CHECKED, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
 from candidly.engine.device import find_device, usual_settings
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
-from candidly.estimator import crossfit, learners, saving, scoring, targets
+from candidly.estimator import crossfit, learners, saving, scoring, targets, verification
 from candidly.estimator.crossfit import Trained
 from candidly.estimator.folds import Plan, count_copies, make_plan
 from candidly.estimator.leaks import point_out_bags
@@ -90,8 +90,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Number of folds. With 2 or more, every fold is held out from `members` networks. With 1, all networks are
         trained on the same rows, without `validation_fraction` of them.
     alpha : float
-        Level of `candidates_`: the fraction of training rows that may lose their true label. It is met by estimates,
-        which `audit` shows; docs/evidence/trust.md reports how good they are and when they fail.
+        Level of `candidates_`: the fraction of training rows that may lose their true label. It is met by guesses
+        that networks make about themselves (`audit`; docs/evidence/trust.md reports how good they are and when they
+        fail). For a level that holds, check some rows by hand (`plan_verification`, `certify`).
     force_cleaning : bool
         Whether to remove candidates after training even if losses cannot be estimated: the networks predict held-out
         rows no better than chance, or true labels seem to be missing. Otherwise a warning says so, and all candidates
@@ -138,9 +139,17 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     transduction_ : ndarray, shape (n,)
         The most probable candidate of each training row, by name.
     confidence_ : ndarray, shape (n,)
-        The probability of `transduction_`.
+        Estimated probability that `transduction_` is the true label: its entry in `candidate_proba_`.
     candidate_proba_ : ndarray, shape (n, C)
-        Estimated probability that each candidate of a training row is the true label; 0 for other classes.
+        Estimated probability that each candidate of a training row is the true label; 0 for other classes. A row sums
+        to 1: this is the probability among the candidates, at the temperature of `budget_`, not among all classes.
+    priority_ : ndarray of int, shape (n,)
+        The order in which to review the training rows: 1 for the lowest `confidence_`. Of rows with equal confidence,
+        such as rows with one candidate, those with the highest `outside_proba_` come first.
+    outside_ : ndarray of object, shape (n,)
+        The most probable class of all, by name, if it is not a candidate of the training row; None if it is one.
+    outside_proba_ : ndarray, shape (n,)
+        The probability of `outside_` among all classes; 0 where that is None.
     budget_ : Budget or None
         The rule that cleans candidates (`candidly.cleaning.Budget`); None with fewer than 100 held-out rows.
     limits_ : ndarray, shape (C,), or None
@@ -149,8 +158,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         The level of `candidates_` and `limits_`; None if `budget_` is None.
     fit_record_ : FitRecord or None
         What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). A
-        model that was saved with ``lean=True``, or by an older version, has None, and none of `candidates_`,
-        `transduction_`, `confidence_` and `candidate_proba_`.
+        model that was saved with ``lean=True``, or by an older version, has None, and none of the attributes from
+        `candidates_` to `outside_proba_`.
+    ledger_ : tuple of VerificationPlan
+        The verifications that were planned since `fit` (`plan_verification`); it is saved with the model.
     history_ : dict of ndarray, shape (epochs, networks)
         One value per epoch of loss, mean_candidates and share_changed and, where they exist, covering_rate, alpha,
         threshold and estimated_lost. Without early stopping, covering_rate is that of 2,500 to 5,000 held-out rows per
@@ -158,8 +169,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     n_iter_ : int
         Number of epochs, or of rounds with `base`.
     risk_curve_ : dict of ndarray, shape (points,)
-        For falling confidence ("threshold"), the fraction of held-out rows with at least that confidence ("coverage")
-        and their estimated error rate ("risk"). `predict` uses it for `max_risk`.
+        For falling probability of the predicted class ("threshold"), the fraction of held-out rows with at least that
+        probability ("coverage") and their estimated error rate ("risk"). `predict` uses it for `max_risk`.
     features_, model_, calibration_ : Features, Model or Learners, Calibration
         The encoding of the columns of X (``features_.describe()`` explains it), the networks or, with `base`, the
         fitted classifiers, and the scores of held-out rows that p-values are computed from.
@@ -327,8 +338,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         parameters = self.get_params(deep=False)
         trained_on = saving.fingerprint(X, S)
         self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on, None, None))
-        top_p, top = p.max(1)
-        more: dict[str, Any] = {"top": top, "top_p": top_p, "fold": fold, "held_out": held_out}
+        more: dict[str, Any] = {"fold": fold, "held_out": held_out}
         more |= {"parameters": parameters, "seconds": time.monotonic() - started}
         more["groups"] = None if plan.groups is None else torch.from_numpy(plan.groups)
         self.budget_ = budget
@@ -463,7 +473,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         Cleaned
             `candidly.estimator.Cleaned`: the candidates before and after cleaning, the most probable candidate of each
-            row with its probability, and the estimated probability that each candidate is the true label.
+            row, the estimated probability that each candidate is the true label, and the order in which to review
+            the rows.
         """
         check_is_fitted(self)
         if self.budget_ is None:
@@ -586,7 +597,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     @property
     @usual_settings
     def confidence_(self) -> NDArray[np.float32]:
-        """The probability of `transduction_`."""
+        """Estimated probability that `transduction_` is the true label."""
         return self._cleaned.confidence
 
     @property
@@ -594,6 +605,24 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def candidate_proba_(self) -> NDArray[np.float32]:
         """Estimated probability that each candidate of a training row is the true label."""
         return self._cleaned.candidate_proba
+
+    @property
+    @usual_settings
+    def priority_(self) -> NDArray[np.int64]:
+        """The order in which to review the training rows, from 1."""
+        return self._cleaned.priority
+
+    @property
+    @usual_settings
+    def outside_(self) -> NDArray[np.object_]:
+        """The most probable class of each training row where it is not a candidate, else None."""
+        return self._cleaned.outside
+
+    @property
+    @usual_settings
+    def outside_proba_(self) -> NDArray[np.float32]:
+        """The probability of `outside_`; 0 where it is None."""
+        return self._cleaned.outside_proba
 
     def _set_limits(self, alpha: float | None, limits: Tensor | None) -> None:
         self.alpha_ = alpha
@@ -605,7 +634,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Set the fitted attributes that are saved with a model."""
         self.__dict__.pop("_cleaned", None)
         self.model_, self.calibration_ = saved.model, saved.calibration
-        self.fit_record_ = saved.record
+        self.fit_record_, self.ledger_ = saved.record, saved.ledger
         cleaning = saved.cleaning
         self.budget_ = None if cleaning is None else cleaning.budget
         self._set_limits(*((None, None) if cleaning is None else (cleaning.alpha, cleaning.limits)))
@@ -663,8 +692,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         X : array or table
             Rows.
         max_risk : float, optional
-            Abstain from risky predictions: the least confident rows get None instead of a class name, such that the
-            estimated error rate of the other rows is at most `max_risk`, between 0 and 1.
+            Abstain from risky predictions: the rows with the least probable predictions get None instead of a class
+            name, such that the estimated error rate of the other rows is at most `max_risk`, between 0 and 1.
 
         Notes
         -----
@@ -761,7 +790,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def risk_curve_(self) -> dict[str, NDArray[np.float64]]:
-        """The estimated error rate of held-out rows by confidence."""
+        """The estimated error rate of held-out rows by the probability of the predicted class."""
         return dict(zip(("threshold", "coverage", "risk"), self.calibration_.risk.numpy().copy(), strict=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -772,15 +801,38 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return scoring.covering_rate(self, X, y, sample_weight)
 
     @usual_settings
-    def audit(self, y_true: Any = None, alphas: Sequence[float] = ALPHAS) -> Audit:
-        """Estimate what cleaning the training rows costs at several levels, from candidates alone.
+    def audit(self, y_true: Any = None, alphas: Sequence[float] = ALPHAS, *, verified: Any = None) -> Audit:
+        """Guess what cleaning the training rows costs at several levels; with checked rows, measure it.
+
+        Without true labels the result is a guess, not a measurement, and says so: docs/evidence/trust.md shows how
+        often it was right. Check rows by hand to know (`verified`), or to get a bound that holds (`plan_verification`).
 
         Parameters
         ----------
         y_true : sequence, optional
-            True labels by name, None where unknown. They are only shown beside the estimates.
+            True labels by name, None where unknown. They are only shown beside the guesses.
         alphas : sequence of float
             Levels.
+        verified : mapping of int to name, or sequence of names, optional
+            True labels of rows that were drawn at random and checked by hand: by row number, or one per row with None
+            where it was not checked. They give exact 90 % intervals of the lost labels at every level, and of the
+            fraction of rows whose true label is not a candidate. The rows must be drawn at random, from all rows, from
+            those with several candidates, or by `plan_verification`; rows that were chosen, such as the most doubtful
+            ones, give wrong intervals. In a mapping, None means that nobody can tell, and "none of these" that no
+            candidate is right.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> true = np.where(X[:, 0] > 0, "right", "left")
+        >>> y = [{label, name} for label, name in zip(true, rng.choice(["left", "right", "up"], 400))]
+        >>> classifier = PartialLabelClassifier(random_state=0).fit(X, y)
+        >>> drawn = rng.choice(400, 100, replace=False).tolist()
+        >>> found = classifier.audit(verified={row: true[row] for row in drawn}, alphas=[0.05])
+        >>> found.verified.rows, found.verified.outside, found.levels[0].verified.high < 0.05
+        (100, 0, True)
         """
         record = self._training_rows("an audit")
         levels, S, rows = read_levels(alphas), record.candidates, record.held_out
@@ -788,8 +840,137 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(
                 f"an audit needs at least {MIN_ROWS} held-out rows, and there are {len(rows)}; add rows, or set folds=5"
             )
-        y = None if y_true is None else torch.from_numpy(targets.number(y_true, S.classes, len(S))[0])[rows]
-        return audit(record.log_p(rows), record.sets[rows], self.budget_, alphas=levels, y=y, class_names=S.classes)
+        y = checked = drawn_from = None
+        if y_true is not None:
+            labels, known = targets.number(y_true, S.classes, len(S))
+            y = torch.from_numpy(np.where(known & (labels < 0), certify.NONE_OF_THESE, labels))[rows]
+        if verified is not None:
+            answers = verification.read_checked(verified, len(S), S.classes)
+            checked = torch.from_numpy(answers)[rows]
+            _, family, order = self._rules()
+            plan = verification.plan_of(self.ledger_, np.flatnonzero(answers != NOT_CHECKED), family)
+            if plan is not None:
+                drawn_from = certify.use_levels(order, plan.alpha).isfinite().any(1)
+        return audit(
+            record.log_p(rows),
+            record.sets[rows],
+            self.budget_,
+            alphas=levels,
+            top=record.top[rows],
+            n=len(S),
+            y=y,
+            verified=checked,
+            drawn_from=drawn_from,
+            class_names=S.classes,
+        )
+
+    @usual_settings
+    def plan_verification(
+        self, m: int, *, alpha: float = 0.05, confidence: float = 0.9, seed: int = 0, sequential: bool = False
+    ) -> VerificationPlan:
+        """Draw training rows to check by hand, so that `certify` can bound the number of lost labels.
+
+        The plan is added to `ledger_` before any row is checked; save the model to keep it. The rows are drawn one by
+        one from the held-out rows that can lose a candidate, also if the classifier was fitted with groups.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows to check; with `sequential`, the largest number. At least 45 are needed at the default
+            `alpha` and `confidence`; more rows let `certify` remove more candidates.
+        alpha : float
+            Fraction of all training rows that may lose their true label.
+        confidence : float
+            Probability, over the draw, with which the certificate holds.
+        seed : int
+            Seed of the draw. Every plan of a classifier is another draw, also with the same seed.
+        sequential : bool
+            Whether `certify` may be called after any number of rows, checked in the order of ``plan.rows``, to stop
+            early. This tolerates fewer losses than checking all `m` rows.
+
+        Returns
+        -------
+        VerificationPlan
+            Its ``rows`` are the numbers of the rows to check. Check them without looking at what the model predicts.
+
+        Raises
+        ------
+        ValueError
+            If nothing could be certified: too few rows, or a level that allows more rows to lose their label than can
+            lose a candidate. Also if earlier plans leave too little confidence: a plan lowers the confidence of all
+            statements about this classifier by 1 − `confidence`, and more than one half must be left.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> true = np.where(X[:, 0] > 0, "right", "left")
+        >>> y = [{label, name} for label, name in zip(true, rng.choice(["left", "right", "up"], 400))]
+        >>> classifier = PartialLabelClassifier(random_state=0).fit(X, y)
+        >>> plan = classifier.plan_verification(60)
+        >>> certificate = classifier.certify({row: true[row] for row in plan.rows})
+        >>> certificate.statement  # doctest: +ELLIPSIS
+        'With 90% confidence, at most 20 of 400 rows (5%; alpha 0.05) have lost their true label: 60 rows drawn ...'
+        >>> certificate.candidates.mean_size < classifier.fit_record_.candidates.mean_size
+        True
+        """
+        record, family, levels = self._rules()
+        plan = certify.draw(
+            levels,
+            record.held_out,
+            len(record.candidates),
+            arguments.integer("m", m, least=1),
+            alpha=arguments.fraction("alpha", alpha),
+            confidence=arguments.fraction("confidence", confidence),
+            seed=arguments.integer("seed", seed, least=0),
+            sequential=arguments.flag("sequential", sequential),
+            family=family,
+            earlier=self.ledger_,
+        )
+        self.ledger_ = (*self.ledger_, plan)
+        return plan
+
+    @usual_settings
+    def certify(self, answers: Any, plan: VerificationPlan | None = None) -> Certificate:
+        """Remove as many candidates as the checked rows allow, with a bound on the number of lost labels.
+
+        Parameters
+        ----------
+        answers : mapping of int to name, or sequence of names
+            True labels of rows that were checked by hand: by row number, or in the order of ``plan.rows``. None means
+            that nobody can tell, "none of these" that no candidate is the true label. Rows of the plan without an
+            answer count as lost. Rows outside the plan may be answered, too: their labels are fixed, but only rows that
+            were drawn count.
+        plan : VerificationPlan, optional
+            The plan of these rows, by default the last one in `ledger_`.
+
+        Returns
+        -------
+        Certificate
+            The cleaned candidates and what is certified about them. `candidates_` and `limits_` do not change.
+
+        Notes
+        -----
+        With the confidence of the certificate, over the draw of the rows, at most a fraction `alpha` of all training
+        rows lose their true label. This needs no assumption about networks, groups, or how candidates came about, but
+        it needs right answers, by somebody who does not know what the model predicts. `candidly.cleaning.certify` holds
+        the proof. To ask again with more answers of the same plan is fine.
+        """
+        record, family, levels = self._rules()
+        plan = verification.find_plan(self.ledger_, plan, family)
+        found = verification.read_answers(answers, plan, record.candidates.classes)
+        confidence = certify.left(self.ledger_)
+        return certify.certify(plan, levels, record.held_out, record.candidates, found, confidence)
+
+    def _rules(self) -> tuple[FitRecord, str, Tensor]:
+        """Return the training rows, the hash of the rules that clean them, and the level of each held-out candidate."""
+        record = self._training_rows("a certificate")
+        if self.budget_ is None:
+            self._refuse_to_clean()
+        with busy("ordering the candidates", bool(self.verbose)):
+            levels = self.budget_.levels(record.log_p(record.held_out), record.sets[record.held_out])
+            return record, verification.fingerprint(record, self.budget_), levels
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({}), *, lean: bool = False) -> None:
         """Write the model to a folder: `model.json`, a file of tensors, and further files in `more`, by name.
@@ -804,7 +985,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         lean : bool
             Whether to leave out the training rows (`fit_record_`): their candidates, the probabilities of these, and
             the folds. Then the loaded model predicts and cleans further rows at level `alpha_`, but it has no
-            `candidates_` and cannot `audit` or `reclean`.
+            `candidates_` and cannot `audit`, `reclean` or `certify`.
         """
         check_is_fitted(self)
         record = None if arguments.flag("lean", lean) else self.fit_record_
@@ -820,6 +1001,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self.trained_on_,
             cleaning,
             record,
+            self.ledger_,
         ).write(arguments.path("folder", folder), more)
 
     @classmethod

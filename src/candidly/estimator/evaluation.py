@@ -1,4 +1,4 @@
-"""Compare a fitted classifier with true labels: accuracy, prediction sets, and errors by confidence.
+"""Compare a fitted classifier with true labels: accuracy, prediction sets, and errors by probability.
 
 ``evaluate`` measures and ``draw`` plots; ``candidly evaluate`` does both for a table.
 """
@@ -62,8 +62,8 @@ class Evaluation:
     sets : tuple of SetCurve
         Prediction sets of each kind and score at these levels.
     coverage, risk : tuple of float
-        The risk-coverage curve at up to 200 points: the fraction of rows that is accepted, the most confident first,
-        and their error rate.
+        The risk-coverage curve at up to 200 points: the fraction of rows that is accepted, the most probable
+        predictions first, and their error rate.
     area : float
         The area under the risk-coverage curve (AURC).
     estimated_coverage, estimated_risk : tuple of float
@@ -91,10 +91,10 @@ class Evaluation:
     def __str__(self) -> str:
         unknown = f", {self.unknown} with a label that is not a class of the model" if self.unknown else ""
         shares = [next(i for i, share in enumerate(self.coverage) if share >= least) for least in _SHARES]
-        errors = ", ".join(f"{self.risk[i]:.1%} of the most confident {self.coverage[i]:.0%}" for i in shares)
+        errors = ", ".join(f"{self.risk[i]:.1%} of the most probable {self.coverage[i]:.0%}" for i in shares)
         lines = [
             f"{self.rows} rows{unknown}, {self.classes} classes, accuracy {self.accuracy:.1%}",
-            f"errors: {errors} (area under the risk-coverage curve {self.area:.4f})",
+            f"wrong predictions: {errors} (area under the risk-coverage curve {self.area:.4f})",
             f"prediction sets that contain the true label, and classes per set, by alpha (candidate {self.candidate}):",
             " ".join(["", *[f"{'':12}", *(f"{alpha:>13g}" for alpha in self.alphas)]]),
         ]
@@ -114,7 +114,7 @@ def evaluate(
     candidate: Candidate = "best",
     smooth: bool = False,
 ) -> Evaluation:
-    """Compare a fitted classifier's predictions, sets and confidence with true labels.
+    """Compare a fitted classifier's predictions, sets and probabilities with true labels.
 
     Parameters
     ----------

@@ -29,9 +29,16 @@ class Cleaned:
     transduction : ndarray, shape (n,)
         The most probable candidate of each row, by name.
     confidence : ndarray, shape (n,)
-        Its probability.
+        Estimated probability that `transduction` is the true label: its entry in `candidate_proba`.
     candidate_proba : ndarray, shape (n, C)
-        Estimated probability that each candidate, kept or not, is the true label; 0 for other classes.
+        Estimated probability that each candidate, kept or not, is the true label; 0 for other classes. A row sums to 1.
+    priority : ndarray of int, shape (n,)
+        The order in which to review the rows: 1 for the lowest confidence. Of rows with equal confidence, such as rows
+        with one candidate, those with the highest `outside_proba` come first.
+    outside : ndarray of object, shape (n,)
+        The most probable class of all, by name, if it is not a candidate; None if it is one.
+    outside_proba : ndarray, shape (n,)
+        Its probability among all classes; 0 where `outside` is None.
     """
 
     candidates: Candidates
@@ -39,6 +46,9 @@ class Cleaned:
     transduction: NDArray[Any]
     confidence: NDArray[np.float32]
     candidate_proba: NDArray[np.float32]
+    priority: NDArray[np.int64]
+    outside: NDArray[np.object_]
+    outside_proba: NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +62,20 @@ class Scored:
     p : Tensor, shape (candidates,)
         The probability of each candidate, row by row, in the order of the classes. Those of a row need not sum to 1:
         other classes have the rest.
+    top, top_p : Tensor, shape (n,)
+        The number of each row's most probable class, candidate or not, and its probability.
     """
 
     candidates: Candidates
     p: Tensor
+    top: Tensor
+    top_p: Tensor
 
     @classmethod
     def of(cls, candidates: Candidates, p: Tensor, **more: Any) -> Self:
-        """Keep what concerns candidates of the probabilities p (n, C)."""
-        return cls(candidates, p[torch.from_numpy(candidates.matrix.copy())], **more)
+        """Keep what concerns candidates and the most probable classes of the probabilities p (n, C)."""
+        top_p, top = p.max(1)
+        return cls(candidates, p[torch.from_numpy(candidates.matrix.copy())], top, top_p, **more)
 
     @property
     def sets(self) -> Tensor:
@@ -71,10 +86,9 @@ class Scored:
         """Return the log-probabilities of some rows, (rows, C), with the probability 0 for all but candidates."""
         return conformal.log(self._spread(0.0)[rows])
 
-    def best(self) -> tuple[Tensor, Tensor]:
-        """Return the probability and the number of each row's most probable candidate, (n,) each."""
-        highest, best = self._spread(-1.0).max(1)
-        return highest, best
+    def best(self) -> Tensor:
+        """Return the number of each row's most probable candidate, (n,)."""
+        return self._spread(-1.0).argmax(1)
 
     def probabilities(self, temperature: float) -> Tensor:
         """Return how likely each candidate is the true label, at a temperature, (n, C); 0 for other classes."""
@@ -83,8 +97,17 @@ class Scored:
     def cleaned(self, kept: Tensor, temperature: float) -> "Cleaned":
         """Return what cleaning gives, for the kept candidates (n, C) and the temperature of probabilities."""
         classes = self.candidates.classes
-        confidence, best = self.best()
-        results = as_array(classes)[best.numpy()], confidence.numpy(), self.probabilities(temperature).numpy()
+        best, q = self.best(), self.probabilities(temperature)
+        confidence = q.gather(1, best[:, None])[:, 0].clamp_max(1)  # rounding may exceed 1
+        is_outside = ~self.sets.gather(1, self.top[:, None])[:, 0]
+        outside_p = self.top_p.where(is_outside, 0)
+        order = np.lexsort((-outside_p.numpy(), confidence.numpy()))
+        priority = np.empty(len(order), dtype=np.int64)
+        priority[order] = np.arange(1, len(order) + 1)
+        outside = np.empty(len(order), dtype=object)
+        for row in is_outside.nonzero()[:, 0].tolist():
+            outside[row] = classes[int(self.top[row])]
+        results = (as_array(classes)[best.numpy()], confidence.numpy(), q.numpy(), priority, outside, outside_p.numpy())
         for result in results:
             result.setflags(write=False)
         return Cleaned(self.candidates, Candidates(kept.numpy(), classes), *results)
@@ -122,8 +145,6 @@ class FitRecord(Scored):
         without groups.
     """
 
-    top: Tensor
-    top_p: Tensor
     fold: Tensor
     held_out: Tensor
     parameters: Mapping[str, Any]

@@ -18,7 +18,7 @@ from torch import Tensor
 from candidly import __version__, store
 from candidly.candidates import Candidates
 from candidly.checks.machine import in_bytes
-from candidly.cleaning import KINDS, Budget, Cleaner
+from candidly.cleaning import KINDS, Budget, Cleaner, VerificationPlan
 from candidly.conformal.calibration import Calibration
 from candidly.engine.description import describe
 from candidly.engine.model import Model
@@ -27,6 +27,7 @@ from candidly.estimator import learner_files
 from candidly.estimator.crossfit import Trained
 from candidly.estimator.learners import Learners
 from candidly.estimator.record import FitRecord
+from candidly.estimator.verification import read_ledger
 from candidly.messages import warn
 from candidly.methods import METHODS, Method
 from candidly.store import states
@@ -38,6 +39,7 @@ from candidly.tables.schema import Schema
 
 _CLEANING = "cleaning."
 _COMPONENTS = "features.components"
+_LEDGER = "ledger"
 _SIMPLE = (str, int, float, bool, type(None))
 
 
@@ -99,6 +101,8 @@ class SavedClassifier:
         The rule that cleans candidates; None if there were too few held-out rows, and in older models.
     record : FitRecord or None
         The training rows; None if they were left out, and in older models.
+    ledger : tuple of VerificationPlan
+        The verifications of the training rows that were planned; empty without `record`.
     """
 
     parameters: Mapping[str, Any]
@@ -109,6 +113,7 @@ class SavedClassifier:
     trained_on: str | None
     cleaning: Cleaning | None
     record: FitRecord | None
+    ledger: tuple[VerificationPlan, ...] = ()
 
     def write(self, folder: str | Path, more: Mapping[str, bytes]) -> None:
         """Write `model.json`, a file of tensors and further files, given by name."""
@@ -124,7 +129,7 @@ class SavedClassifier:
         tensors |= self.calibration.tensors()
         if self.features.reduction is not None:
             tensors[_COMPONENTS] = torch.from_numpy(self.features.reduction.components)
-        cleaning, rows = None, None
+        cleaning, rows, ledger = None, None, []
         if self.cleaning is not None:
             limits, cleaning = self.cleaning.parts()
             tensors |= limits
@@ -133,6 +138,7 @@ class SavedClassifier:
             given = self.record.parameters.items()
             changed = {name: _to_json(value) for name, value in given if value is not self.parameters[name]}
             rows = {"seconds": self.record.seconds, "parameters": changed}  # at the time of `fit`, where they differ
+            ledger = [plan.to_json() for plan in self.ledger]
         facts["estimator"] = {
             "parameters": {name: _to_json(value) for name, value in self.parameters.items()},
             "features": self.features.to_json(),
@@ -140,6 +146,7 @@ class SavedClassifier:
             "trained_on": self.trained_on,
             "cleaning": cleaning,
             "rows": rows,
+            _LEDGER: ledger,
             "versions": {
                 "candidly": __version__,
                 "torch": str(torch.__version__),
@@ -196,13 +203,27 @@ class SavedClassifier:
                 require(bool(found) == (own.get(name) is not None), f"the number of tensors for {name!r}", len(found))
             cleaning = Cleaning.of_parts(limits, own["cleaning"], len(classes)) if limits else None
             kept = _read_record(rows, own["rows"], classes, calibration, parameters, size) if rows else None
+            ledger = read_ledger(own.get(_LEDGER, []), 0 if kept is None else len(kept.candidates))
         except ValueError as error:
             raise ValueError(f"{folder} is damaged ({error}); restore a copy or save the model again") from None
         if "schema" not in own:
             schema = _read_schema_0_1(Path(folder))
         else:
             schema = None if own["schema"] is None else Schema.from_json(own["schema"])
-        return cls(parameters, model, calibration, features, schema, own.get("trained_on"), cleaning, kept)
+        return cls(parameters, model, calibration, features, schema, own.get("trained_on"), cleaning, kept, ledger)
+
+
+def record_plan(folder: str | Path, plan: VerificationPlan) -> None:
+    """Add a plan to the ledger of a saved model, in one step; raise ValueError if another was added in the meantime."""
+
+    def add(facts: dict[str, Any]) -> dict[str, Any]:
+        own = facts["estimator"]
+        ledger = own.get(_LEDGER, [])
+        if len(ledger) != plan.number - 1:
+            raise ValueError(f"{folder} was changed while a verification was planned; run the command again")
+        return facts | {"estimator": own | {_LEDGER: [*ledger, plan.to_json()]}}
+
+    states.change_facts(folder, add, stem="model")
 
 
 def _read_record(

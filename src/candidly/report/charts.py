@@ -35,10 +35,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Point:
-    """An estimate at a level, in percent, and the true value where it is known."""
+    """A guessed range at a level, in percent, and the true value where it is known."""
 
     alpha: float
-    value: float
     low: float
     high: float
     true: float | None
@@ -119,7 +118,7 @@ def describe_curve(values: Curve) -> str:
 
 
 def trade_off(name: str, label: str, points: Sequence[Point], used: float | None) -> str:
-    """Draw a fraction by level: estimates in a band of their intervals, true values, and the level that was used.
+    """Draw a fraction by level: a band of guessed ranges, true values, and the level that was used.
 
     For the name "lost", a dashed line shows what the level allows.
     """
@@ -136,22 +135,25 @@ def trade_off(name: str, label: str, points: Sequence[Point], used: float | None
     if used is not None and 0 < used <= last:
         marks.append(_element("line", class_="used", x1=x(used), y1=y.start, x2=x(used), y2=y.end))
         marks.append(_text(x(used), y.end - 6, f"α = {rounded(used)}", "axis", anchor="middle"))
-    marks += _estimates(name, points, x, y)
-    ends = [f"{one.value:.1f} % at α = {rounded(one.alpha)}" for one in (points[0], points[-1])]
-    words = f"Estimated: {', '.join(dict.fromkeys(ends))}."
+    marks += _guesses(name, points, x, y)
+    ends = [f"{_range(one)} at α = {rounded(one.alpha)}" for one in (points[0], points[-1])]
+    words = f"Guessed: {', '.join(dict.fromkeys(ends))}."
     return _chart(f"cost-{name}", 440, y.start + 44, f"{label}, by level", words, marks)
 
 
-def _estimates(name: str, points: Sequence[Point], x: Scale, y: Scale) -> list[str]:
+def _range(point: Point) -> str:
+    return f"{point.low:.0f} to {point.high:.0f} %"
+
+
+def _guesses(name: str, points: Sequence[Point], x: Scale, y: Scale) -> list[str]:
     wide = 5 if len(points) == 1 else 0  # the band around a single level
     highs = [(x(one.alpha) + side, y(one.high)) for one in points for side in sorted({-wide, wide})]
     lows = [(x(one.alpha) + side, y(one.low)) for one in points for side in sorted({-wide, wide})]
-    line = _points((x(one.alpha), y(one.value)) for one in points)
     marks = [_element("polygon", class_=f"band {name}", points=_points([*highs, *reversed(lows)]))]
-    marks.append(_element("polyline", class_=f"line {name}", points=line))
     for one in points:
-        hint = _title(f"α = {rounded(one.alpha)}: about {one.value:.1f} %, {one.low:.1f} to {one.high:.1f} %")
-        marks.append(_element("circle", hint, class_=f"dot {name}", cx=x(one.alpha), cy=y(one.value), r=4))
+        across, hint = x(one.alpha), _title(f"α = {rounded(one.alpha)}: a guessed {_range(one)}")
+        ends = {"x1": across, "x2": across, "y1": y(one.low), "y2": y(one.high)}
+        marks.append(_element("line", hint, class_=f"range {name}", **ends))
     for one in points:
         if one.true is not None:
             across, down = x(one.alpha), y(one.true)
@@ -209,7 +211,7 @@ def level_of(count: int, most: int) -> int:
 
 
 def reliability(bins: Sequence[Bin]) -> str:
-    """Draw the fraction of predictions that are candidates, or true, by confidence, above the counts of the bins."""
+    """Draw the fraction of predictions that are candidates, or true, by probability, above the counts of the bins."""
     x, y = Scale(0, 1, 50, 336), Scale(0, 1, 256, 26)
     most = max((one["count"] for one in bins), default=0) or 1
     depth = Scale(0, most, 384, 314)
@@ -222,15 +224,15 @@ def reliability(bins: Sequence[Bin]) -> str:
     marks.append(_text(x.start - 8, depth.end - 14, "rows", "axis", anchor="end"))
     marks += _grid(depth, [0, most], x.start, x.end)
     for one in bins:
-        hint = _title(f"confidence {rounded(one['low'])} to {rounded(one['high'])}: {whole(one['count'])} rows")
+        hint = _title(f"probability {rounded(one['low'])} to {rounded(one['high'])}: {whole(one['count'])} rows")
         size = {"x": x(one["low"]) + 1, "width": max(1.0, x(one["high"]) - x(one["low"]) - 2)}
         size |= {"y": depth(one["count"]), "height": depth.start - depth(one["count"])}
         marks.append(_element("rect", hint, class_="before", **size))
     for share in fifths:
         marks.append(_text(x(share), depth.start + 16, rounded(share), "tick", anchor="middle"))
-    marks.append(_text((x.start + x.end) / 2, depth.start + 34, "confidence", "axis", anchor="middle"))
+    marks.append(_text((x.start + x.end) / 2, depth.start + 34, "probability", "axis", anchor="middle"))
     words = f"{len(bins)} bins with {whole(sum(one['count'] for one in bins))} rows."
-    return _chart("reliability", 350, depth.start + 44, "Reliability by confidence", words, marks)
+    return _chart("reliability", 350, depth.start + 44, "Reliability by probability", words, marks)
 
 
 def _reliability_line(bins: Sequence[Bin], kind: str, words: str, x: Scale, y: Scale) -> list[str]:
@@ -239,9 +241,9 @@ def _reliability_line(bins: Sequence[Bin], kind: str, words: str, x: Scale, y: S
         share = one["covering"] if kind == "covering" else one["accuracy"]
         if share is None:
             continue
-        confidence = (one["low"] + one["high"]) / 2 if one["confidence"] is None else one["confidence"]
-        place, rows = (x(confidence), y(share)), f"{whole(one['count'])} row{'s' * (one['count'] != 1)}"
-        hint = _title(f"confidence {rounded(confidence)}: {percent(share)} of {rows} {words}")
+        middle = (one["low"] + one["high"]) / 2 if one["probability"] is None else one["probability"]
+        place, rows = (x(middle), y(share)), f"{whole(one['count'])} row{'s' * (one['count'] != 1)}"
+        hint = _title(f"probability {rounded(middle)}: {percent(share)} of {rows} {words}")
         points.append(place)
         dots.append(_element("circle", hint, class_=f"dot {kind}", cx=place[0], cy=place[1], r=4))
     return [_element("polyline", class_=f"line {kind}", points=_points(points)), *dots] if points else []

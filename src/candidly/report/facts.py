@@ -38,9 +38,12 @@ class Curve(TypedDict):
 class Doubtful(TypedDict):
     """A row to check by hand; classes are given by number.
 
-    `scores` has, for each removed candidate, the estimated probability that it was the true label.
+    `scores` has the estimated probability that each candidate, kept or removed, is the true label; `confidence` is that
+    of the predicted one. `outside` is the most probable class of all if it is not a candidate, and `outside_score` its
+    probability among all classes.
     """
 
+    priority: int
     row: int
     id: str | None
     candidates: list[int]
@@ -48,26 +51,34 @@ class Doubtful(TypedDict):
     scores: list[float]
     predicted: int
     confidence: float
+    outside: int | None
+    outside_score: float | None
     true: int | None
 
 
 class Bin(TypedDict):
-    """The rows with a confidence between two bounds: their number, and means over them."""
+    """The rows whose predicted class has a probability between two bounds: their number, and means over them."""
 
     low: float
     high: float
     count: int
-    confidence: float | None
+    probability: float | None
     covering: float | None
     accuracy: float | None
 
 
 class Truth(TypedDict):
-    """Results on the rows with a known true label; None where there is nothing to count."""
+    """Results on the held-out rows with a known true label; None where there is nothing to count.
+
+    In `outside` of these rows the true label is not a candidate, so it cannot be lost. `true_lost` is a fraction of all
+    rows with a known true label, as in `candidly.cleaning.audit.Level`; `wrong_removed` is one of the wrong candidates
+    of the other rows.
+    """
 
     rows: int
+    outside: int
     accuracy: float | None
-    true_kept: float | None
+    true_lost: float | None
     wrong_removed: float | None
 
 
@@ -81,6 +92,25 @@ class LevelFacts(TypedDict):
     declined: str | None
     true_lost: float | None
     true_removed: float | None
+    check: int | None
+    verified: list[float] | None
+
+
+class KnownFacts(TypedDict):
+    """Rows with a known true label, and those of them in which it is not a candidate."""
+
+    rows: int
+    outside: int
+
+
+class VerifiedFacts(TypedDict):
+    """Rows that were checked by hand, as in `candidly.cleaning.audit.Verified`."""
+
+    rows: int
+    unanswered: int
+    outside: int
+    population: int
+    missing: list[float]
 
 
 class DoubtFacts(TypedDict):
@@ -100,15 +130,17 @@ class PairFacts(TypedDict):
 
 
 class AuditFacts(TypedDict):
-    """What cleaning costs (estimated), as returned by `candidly.cleaning.Audit.to_json`."""
+    """What cleaning costs, as returned by `candidly.cleaning.Audit.to_json`."""
 
     levels: list[LevelFacts]
     missing: list[float]
-    error: float
+    error: list[float]
     excess: float
     classes: list[DoubtFacts]
     pairs: list[PairFacts]
     words: list[str]
+    known: KnownFacts | None
+    verified: VerifiedFacts | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +245,11 @@ def _check(facts: Any, names: list[str]) -> None:
         require(sum(facts[name]) == rows, f"the sum of {name}, which should be {rows},", sum(facts[name]))
     for i, row in enumerate(facts["doubtful"]):
         require(set(row["removed"]) < set(row["candidates"]), f"doubtful[{i}]['removed']", row["removed"])
-        require(len(row["scores"]) == len(row["removed"]), f"doubtful[{i}]['scores']", row["scores"])
+        require(len(row["scores"]) == len(row["candidates"]), f"doubtful[{i}]['scores']", row["scores"])
+        require(row["predicted"] in row["candidates"], f"doubtful[{i}]['predicted']", row["predicted"])
+        require(row["outside"] not in row["candidates"], f"doubtful[{i}]['outside']", row["outside"])
+        both = (row["outside"] is None) == (row["outside_score"] is None)
+        require(both, f"doubtful[{i}]['outside_score']", row["outside_score"])
     for i, one in enumerate(facts["reliability"]):
         require(one["low"] <= one["high"], f"reliability[{i}]['low']", one["low"])
     for name, curve in facts["history"].items():
@@ -229,7 +265,7 @@ def _check_levels(levels: list[LevelFacts]) -> None:
     require(alphas == sorted(set(alphas)), "the order of audit['levels']", alphas)
     for i, one in enumerate(levels):
         require(0 < one["alpha"] < 1, f"audit['levels'][{i}]['alpha']", one["alpha"])
-        for name in ("lost", "removed"):  # either an estimate, or a reason for its absence
+        for name in ("lost", "removed"):  # either a guess, or a reason for its absence
             require((one[name] is None) != (one["declined"] is None), f"audit['levels'][{i}][{name!r}]", one[name])
 
 
@@ -249,6 +285,7 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
     index, counted, rate = count(0, classes - 1), count(0, rows), optional(share)
     sizes, matrix = list_of(counted, classes, classes), list_of(list_of(counted, shown, shown), shown, shown)
     doubtful = {
+        "priority": count(1, rows),
         "row": count(0, rows - 1),
         "id": optional(text),
         "candidates": distinct(list_of(index, 1, classes)),
@@ -256,10 +293,12 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         "scores": list_of(share, 0, classes),
         "predicted": index,
         "confidence": share,
+        "outside": optional(index),
+        "outside_score": optional(share),
         "true": optional(index),
     }
-    one_bin = {"low": share, "high": share, "count": counted, "confidence": rate, "covering": rate, "accuracy": rate}
-    truth = {"rows": counted, "accuracy": rate, "true_kept": rate, "wrong_removed": rate}
+    one_bin = {"low": share, "high": share, "count": counted, "probability": rate, "covering": rate, "accuracy": rate}
+    truth = {"rows": counted, "outside": counted, "accuracy": rate, "true_lost": rate, "wrong_removed": rate}
     return {
         "changed": counted,
         **dict.fromkeys(("before", "after"), sizes),
@@ -271,10 +310,11 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
 
 
 def _audit_check(classes: int, rows: int) -> Check:
-    index, rate = count(0, classes - 1), optional(share)
+    index, rate, counted = count(0, classes - 1), optional(share), count(0, rows)
     level = {
         "alpha": share,
-        **dict.fromkeys(("lost", "removed"), optional(_check_estimate)),
+        **dict.fromkeys(("lost", "removed", "verified"), optional(_check_estimate)),
+        "check": optional(counted),
         "candidates": count(0, rows * (classes - 1)),
         "declined": optional(text),
         **dict.fromkeys(("true_lost", "true_removed"), rate),
@@ -285,11 +325,20 @@ def _audit_check(classes: int, rows: int) -> Check:
         {
             "levels": list_of(record(level), 1, MOST_LEVELS),
             "missing": _check_estimate,
-            "error": share,
+            "error": _check_estimate,
             "excess": number,
             "classes": list_of(record(doubt), 0, classes),
             "pairs": list_of(record(pair), 0),
             "words": list_of(text, 0),
+            "known": optional(record({"rows": counted, "outside": counted})),
+            "verified": optional(
+                record(
+                    {
+                        **dict.fromkeys(("rows", "unanswered", "outside", "population"), counted),
+                        "missing": _check_estimate,
+                    }
+                )
+            ),
         }
     )
 

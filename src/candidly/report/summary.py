@@ -48,6 +48,7 @@ def summarise(
     ids: Iterable[Any] | None = None,
     y_true: Sequence[Any] | None = None,
     alphas: Sequence[float] = ALPHAS,
+    verified: Any = None,
 ) -> ReportFacts:
     """Return the facts of a report on a fitted classifier and its training rows, for `write`.
 
@@ -60,9 +61,11 @@ def summarise(
     ids : sequence, optional
         Names of the rows.
     y_true : sequence, optional
-        True labels; None, or anything that is not a class, where unknown.
+        True labels; None where unknown.
     alphas : sequence of float
         Levels to audit, besides `alpha`.
+    verified : mapping of int to name, or sequence of names, optional
+        True labels of rows that were drawn at random and checked by hand, as in `PartialLabelClassifier.audit`.
     """
     arguments.instance("classifier", classifier, PartialLabelClassifier, "a fitted PartialLabelClassifier")
     arguments.instance("title", title, str, "a text")
@@ -74,13 +77,13 @@ def summarise(
             "report, or fit and save the model with its rows"
         )
     S, kept = record.candidates, classifier.candidates_
-    labels = None if y_true is None else targets.number(y_true, S.classes, len(S))[0]
+    labels = None if y_true is None else targets.number(y_true, S.classes, len(S))
     ids = None if ids is None else list(arguments.items("ids", ids, "a list with one name per row"))
     if ids is not None and len(ids) != len(S):
         raise ValueError(f"ids has {len(ids)} entries for {len(S)} rows; pass one per row")
     best, _ = targets.number(classifier.transduction_, S.classes, len(S))
     levels = [*arguments.items("alphas", alphas, "a list of levels, such as [0.05, 0.1]"), record.parameters["alpha"]]
-    audit: Any = None if classifier.budget_ is None else classifier.audit(y_true, levels).to_json()
+    audit: Any = None if classifier.budget_ is None else classifier.audit(y_true, levels, verified=verified).to_json()
     shown = _choose(S)
     return ReportFacts(
         title=title,
@@ -100,10 +103,10 @@ def summarise(
         shown=shown.tolist(),
         together=_together(S, shown),
         removed=_removed(S.matrix & ~kept.matrix, best, shown),
-        doubtful=_doubtful(classifier, record, best, ids, labels),
+        doubtful=_doubtful(classifier, record, best, ids, None if labels is None else labels[0]),
         reliability=_reliability(record, labels),
         audit=audit,
-        truth=None if labels is None else compare(S, kept, best, labels),
+        truth=None if labels is None else _compare_held_out(classifier, record, best, *labels),
     )
 
 
@@ -215,43 +218,47 @@ def _doubtful(
 ) -> list[Doubtful]:
     S, kept = record.candidates, classifier.candidates_
     found: list[Doubtful] = []
-    rows = np.argsort(classifier.confidence_, kind="stable")[:MOST_DOUBTFUL]
+    rows = np.argsort(classifier.priority_)[:MOST_DOUBTFUL]
+    numbers = {name: number for number, name in enumerate(S.classes)}
     few = max(int((S.sizes[rows].cumsum() <= _MOST_CANDIDATES).sum()), 1)
     for row in rows[:few].tolist():
-        removed = np.flatnonzero(S.matrix[row] & ~kept.matrix[row])
+        candidates = np.flatnonzero(S.matrix[row])
+        outside = classifier.outside_[row]
         true = -1 if labels is None else int(labels[row])
         found.append(
             {
+                "priority": int(classifier.priority_[row]),
                 "row": row,
                 "id": None if ids is None else str(ids[row])[:_LONGEST],
-                "candidates": np.flatnonzero(S.matrix[row]).tolist(),
-                "removed": removed.tolist(),
-                "scores": [float(p) for p in classifier.candidate_proba_[row, removed]],
+                "candidates": candidates.tolist(),
+                "removed": np.flatnonzero(S.matrix[row] & ~kept.matrix[row]).tolist(),
+                "scores": [min(float(q), 1.0) for q in classifier.candidate_proba_[row, candidates]],
                 "predicted": int(best[row]),
-                "confidence": min(float(classifier.confidence_[row]), 1.0),
+                "confidence": float(classifier.confidence_[row]),
+                "outside": None if outside is None else numbers[outside],
+                "outside_score": None if outside is None else min(float(classifier.outside_proba_[row]), 1.0),
                 "true": None if true < 0 else true,
             }
         )
     return found
 
 
-def _reliability(record: FitRecord, labels: NDArray[np.intp] | None) -> list[Bin]:
-    """Compare the confidence of predictions, candidates or not, with how often they are candidates, and true."""
-    confidence, top = record.top_p.numpy(), record.top.numpy()
-    place = np.minimum((confidence * _BINS).astype(np.intp), _BINS - 1)
+def _reliability(record: FitRecord, labels: tuple[NDArray[np.intp], NDArray[np.bool_]] | None) -> list[Bin]:
+    """Compare the probability of predictions, candidates or not, with how often they are candidates, and true."""
+    probability, top = record.top_p.numpy(), record.top.numpy()
+    place = np.minimum((probability * _BINS).astype(np.intp), _BINS - 1)
     covered = record.candidates.matrix[np.arange(len(top)), top]
     bins: list[Bin] = []
     for b in range(_BINS):
         rows = place == b
-        known = rows if labels is None else rows & (labels >= 0)
         bins.append(
             {
                 "low": b / _BINS,
                 "high": (b + 1) / _BINS,
                 "count": int(rows.sum()),
-                "confidence": _mean(np.minimum(confidence[rows], 1)),
+                "probability": _mean(np.minimum(probability[rows], 1)),
                 "covering": _mean(covered[rows]),
-                "accuracy": None if labels is None else _mean(top[known] == labels[known]),
+                "accuracy": None if labels is None else _mean((top == labels[0])[rows & labels[1]]),
             }
         )
     return bins
@@ -261,14 +268,36 @@ def _mean(values: NDArray[Any]) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def compare(S: Candidates, kept: Candidates, best: NDArray[np.intp], labels: NDArray[np.intp]) -> Truth:
-    """Compare candidates before and after cleaning, and the best one of each row, with true labels; -1 is unknown."""
-    before, after, y = (torch.from_numpy(array.copy()) for array in (S.matrix, kept.matrix, labels))
-    known = labels >= 0
+def _compare_held_out(
+    classifier: PartialLabelClassifier,
+    record: FitRecord,
+    best: NDArray[np.intp],
+    labels: NDArray[np.intp],
+    known: NDArray[np.bool_],
+) -> Truth:
+    """Compare the rows that an audit is about with true labels; all rows if there is no audit."""
+    if classifier.budget_ is not None:
+        held_out = np.zeros_like(known)
+        held_out[record.held_out.numpy()] = True
+        known = known & held_out
+    return compare(record.candidates, classifier.candidates_, best, labels, known)
+
+
+def compare(
+    S: Candidates,
+    kept: Candidates,
+    best: NDArray[np.intp],
+    labels: NDArray[np.intp],
+    known: NDArray[np.bool_],
+) -> Truth:
+    """Compare candidates before and after cleaning, and the best one of each row, with the known true labels."""
+    before, after, y = (torch.from_numpy(array[known]) for array in (S.matrix, kept.matrix, labels))
+    is_candidate = metrics.contains(before, y)
     return {
-        "rows": int(known.sum()),
+        "rows": len(y),
+        "outside": int((~is_candidate).sum()),
         "accuracy": _mean(best[known] == labels[known]),
-        "true_kept": _known(metrics.true_kept(before, after, y)),
+        "true_lost": _known(metrics.pruning_error(before, after, y)),
         "wrong_removed": _known(metrics.wrong_removed(before, after, y)),
     }
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from candidly import messages as printable
+from candidly.cleaning.audit import format_guess
 
 MISSING = "–"
 
@@ -47,6 +48,17 @@ def fixed(number: float) -> str:
 def percent(share: float | None) -> str:
     """Format a fraction in percent."""
     return MISSING if share is None else f"{100 * share:.1f}\u00a0%"
+
+
+def guess(estimate: Sequence[float] | None) -> str:
+    """Format the range of a guess in whole percents.
+
+    Examples
+    --------
+    >>> guess([0.021, 0.009, 0.081]).replace("\u00a0", " ")
+    '0 to 9 %'
+    """
+    return format_guess(estimate).replace("%", "\u00a0%")
 
 
 def interval(estimate: Sequence[float]) -> str:

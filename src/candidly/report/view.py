@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from candidly.cleaning.audit import NOISY
+from candidly.cleaning.audit import NOISY, Audit
 from candidly.messages import cut
 from candidly.report import charts
 from candidly.report.facts import HISTORY, AuditFacts, DoubtFacts, Doubtful, LevelFacts, PairFacts, ReportFacts
-from candidly.report.texts import MISSING, duration, fixed, interval, percent, rounded, visible, whole
+from candidly.report.texts import MISSING, duration, fixed, guess, interval, percent, rounded, visible, whole
 
 _CURVES = {
     "loss": ("Loss", "what training minimises"),
@@ -17,7 +17,7 @@ _CURVES = {
     "mean_candidates": ("Candidates per row", "candidates that the method learns from"),
     "covering_rate": ("Held-out covering rate", "fraction of predictions that are candidates"),
     "share_changed": ("Rows changed", "fraction of rows with a removed candidate"),
-    "estimated_lost": ("True labels lost (estimate)", "fraction of rows; computed without true labels"),
+    "estimated_lost": ("True labels lost (guess)", "fraction of rows; computed without true labels"),
     "accuracy": ("Accuracy", "on rows with a known true label"),
     "true_kept": ("True labels kept", "on rows with a known true label"),
 }
@@ -29,14 +29,14 @@ _MOST_NAMES = 8  # names in a cell
 _MOST_PAIRS = 3  # pairs of classes listed below a heat map
 _MOST_DOUBTS = 20  # doubtful classes, and pairs of them, in a table
 _COSTS = {
-    "lost": ("True labels lost", "fraction of rows whose true label is removed"),
-    "removed": ("Wrong candidates removed", "fraction of all wrong candidates"),
+    "lost": ("True labels lost (guess)", "fraction of rows whose true label is removed"),
+    "removed": ("Wrong candidates removed (guess)", "fraction of all wrong candidates"),
 }
 
 
 @dataclass(frozen=True)
 class Name:
-    """A name as the table shows it, the full name if it was cut, and the score of a removed candidate."""
+    """A name as the table shows it, the full name if it was cut, and the probability of the class."""
 
     shown: str
     full: str | None
@@ -83,6 +83,7 @@ def view(facts: ReportFacts) -> dict[str, Any]:
         "rest": len(names) - len(facts.shown),
         "doubtful": [_doubtful(row, names, set(options)) for row in facts.doubtful],
         "has_ids": any(row["id"] is not None for row in facts.doubtful),
+        "has_outside": any(row["outside"] is not None for row in facts.doubtful),
         "has_truth": any(row["true"] is not None for row in facts.doubtful),
         "options": [(index, cut(names[index], 60)) for index in options],
         "more_options": more_options,
@@ -115,23 +116,37 @@ def _headlines(facts: ReportFacts) -> list[list[tuple[str, str, str]]]:
     ]
     cost = facts.cost
     groups = [headlines]
-    if cost is not None and cost["lost"] is not None and cost["removed"] is not None:
-        estimates = (
-            ("True labels lost (estimate)", cost["lost"]),
-            ("Wrong candidates removed (estimate)", cost["removed"]),
-        )
-        groups.append(
-            [(label, f"about {percent(found[0])}", f"90 % interval: {interval(found)}") for label, found in estimates]
-        )
+    if cost is not None and facts.audit is not None:
+        found = []
+        if cost["lost"] is not None:
+            remark = "a range, not a measurement"
+            status = remark if cost["verified"] is not None else _status(facts.audit, cost["alpha"])
+            found = [
+                ("True labels lost (guess)", guess(cost["lost"]), status),
+                ("Wrong candidates removed (guess)", guess(cost["removed"]), remark),
+            ]
+        if cost["verified"] is not None:
+            remark = f"90 % interval: {interval(cost['verified'])}"
+            found.append(("True labels lost (checked rows)", percent(cost["verified"][0]), remark))
+        groups += [found] if found else []
     if truth is None:
         return groups
     known = f"{whole(truth['rows'])} rows with a known true label"
+    outside = f"; in {whole(truth['outside'])} of them it is not a candidate, so it cannot be lost"
     evaluation = [
-        ("Accuracy", percent(truth["accuracy"]), f"of predictions, on {known}"),
-        ("True labels kept", percent(truth["true_kept"]), f"on {known}"),
-        ("Wrong candidates removed", percent(truth["wrong_removed"]), f"on {known}"),
+        ("Accuracy", percent(truth["accuracy"]), f"of the predicted candidates, on {known}"),
+        ("True labels lost", percent(truth["true_lost"]), f"of {known}{outside * (truth['outside'] > 0)}"),
+        (
+            "Wrong candidates removed",
+            percent(truth["wrong_removed"]),
+            f"in {whole(truth['rows'] - truth['outside'])} rows whose true label is a candidate",
+        ),
     ]
     return [*groups, evaluation]
+
+
+def _status(audit: AuditFacts, alpha: float | None) -> str:
+    return Audit.from_json(audit).status(alpha)
 
 
 def _cost(facts: ReportFacts, audit: AuditFacts, names: list[str]) -> dict[str, Any]:
@@ -145,21 +160,26 @@ def _cost(facts: ReportFacts, audit: AuditFacts, names: list[str]) -> dict[str, 
             for name, some in points.items()
             if some
         ],
+        "status": _status(audit, alpha),
+        "truths": Audit.from_json(audit).truths(),
         "declined": [visible(why) for why in dict.fromkeys(one["declined"] for one in levels) if why is not None],
         "levels": [
             {
                 "alpha": rounded(one["alpha"]),
                 "used": one is used,
-                "lost": (*_share(one["lost"]), percent(one["true_lost"])),
-                "removed": (*_share(one["removed"]), percent(one["true_removed"])),
+                "lost": (guess(one["lost"]), percent(one["true_lost"])),
+                "removed": (guess(one["removed"]), percent(one["true_removed"])),
+                "verified": _measured(one["verified"]),
                 "candidates": whole(one["candidates"]),
+                "check": MISSING if one["check"] is None else whole(one["check"]),
             }
             for one in levels
         ],
         "known": any(one["true_lost"] is not None for one in levels),
+        "verified": audit["verified"] is not None,
         "words": [_line(line) for line in audit["words"]],
         "noisy": audit["missing"][1] > NOISY,
-        "missing": (percent(audit["missing"][0]), interval(audit["missing"])),
+        "missing": guess(audit["missing"]),
         "doubts": [
             {"label": label, "rows": rows[:_MOST_DOUBTS], "more": len(rows[_MOST_DOUBTS:])}
             for label, rows in (
@@ -172,19 +192,19 @@ def _cost(facts: ReportFacts, audit: AuditFacts, names: list[str]) -> dict[str, 
 
 
 def _points(levels: list[LevelFacts], name: str) -> list[charts.Point]:
-    """Return the levels with an estimate of what is "lost" or "removed"."""
+    """Return the levels with a guess of what is "lost" or "removed"."""
     found = []
     for one in levels:
         lost = name == "lost"
         estimate, true = (one["lost"], one["true_lost"]) if lost else (one["removed"], one["true_removed"])
         if estimate is not None:
-            value, low, high = (100 * share for share in estimate)
-            found.append(charts.Point(one["alpha"], value, low, high, None if true is None else 100 * true))
+            _, low, high = (100 * share for share in estimate)
+            found.append(charts.Point(one["alpha"], low, high, None if true is None else 100 * true))
     return found
 
 
-def _share(estimate: list[float] | None) -> tuple[str, str]:
-    return (MISSING, "") if estimate is None else (percent(estimate[0]), interval(estimate))
+def _measured(estimate: list[float] | None) -> str:
+    return MISSING if estimate is None else f"{percent(estimate[0])} ({interval(estimate)})"
 
 
 def _doubt(numbers: list[int], found: DoubtFacts | PairFacts, names: list[str]) -> dict[str, Any]:
@@ -247,20 +267,24 @@ def _top(counts: list[list[int]], cells: list[tuple[int, int]], hints: list[str]
 
 
 def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, Any]:
-    gone = sorted(zip(row["removed"], row["scores"], strict=True), key=lambda pair: -pair[1])
-    kept = [index for index in row["candidates"] if index not in set(row["removed"])]
-    true = row["true"]
-    fate = "removed" if true in row["removed"] else "kept" if true in kept else "not a candidate"
+    removed = set(row["removed"])
+    scored = sorted(zip(row["candidates"], row["scores"], strict=True), key=lambda pair: -pair[1])
+    gone = [(index, score) for index, score in scored if index in removed]
+    kept = [(index, score) for index, score in scored if index not in removed]
+    true, outside = row["true"], row["outside"]
+    fate = "removed" if true in removed else "kept" if true in row["candidates"] else "not a candidate"
     return {
+        "priority": row["priority"],
         "row": row["row"],
         "id": None if row["id"] is None else Name.of(visible(row["id"])),
-        "kept": [Name.of(names[index]) for index in kept[:_MOST_NAMES]],
+        "kept": [Name.of(names[index], score) for index, score in kept[:_MOST_NAMES]],
         "more_kept": len(kept[_MOST_NAMES:]),
         "removed": [Name.of(names[index], score) for index, score in gone[:_MOST_NAMES]],
         "more_removed": len(gone[_MOST_NAMES:]),
-        "score": (gone[0][1], fixed(gone[0][1])) if gone else None,
         "predicted": Name.of(names[row["predicted"]]),
         "confidence": (row["confidence"], fixed(row["confidence"])),
+        "outside": None if outside is None else Name.of(names[outside], row["outside_score"]),
+        "outside_score": row["outside_score"],
         "true": None if true is None else Name.of(names[true]),
         "fate": fate,
         "classes": " ".join(map(str, sorted(options.intersection(_classes_of(row))))),
@@ -269,7 +293,7 @@ def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, A
 
 def _classes_of(row: Doubtful) -> set[int]:
     """Return the classes that a row can be filtered by."""
-    return {*row["candidates"], row["predicted"], *([] if row["true"] is None else [row["true"]])}
+    return {*row["candidates"], *(index for index in (row["outside"], row["true"]) if index is not None)}
 
 
 def _options(facts: ReportFacts, names: list[str]) -> tuple[list[int], int]:

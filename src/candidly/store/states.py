@@ -36,7 +36,7 @@ from candidly.store.files import MOST_JSON, checksum, parse_json, read_json, rea
 from candidly.store.lock import locked
 from candidly.store.validation import instance, list_of, mapping, record, require, text
 
-__all__ = ["check_folder", "read", "read_more", "tidy", "write", "write_folder"]
+__all__ = ["change_facts", "check_folder", "read", "read_more", "tidy", "write", "write_folder"]
 
 FORMAT = 2
 _FORMAT_0_1 = 1
@@ -226,6 +226,32 @@ def read_more(folder: str | os.PathLike[str], name: str, *, stem: str = "model")
         If the index or the file is damaged or was changed.
     """
     return _read_named(folder, stem, lambda index: index.more[name])[1]
+
+
+def change_facts(
+    folder: str | os.PathLike[str], change: Callable[[dict[str, Any]], dict[str, Any]], *, stem: str = "state"
+) -> None:
+    """Replace the facts of a saved state by what a function of them returns; tensors and other files stay.
+
+    Only the index is replaced, while writers of the same state wait. If the function raises, nothing is changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(folder, {"q": torch.eye(2)}, {"epoch": 3})
+    ...     change_facts(folder, lambda facts: facts | {"epoch": 4})
+    ...     print(read(folder)[1])
+    {'epoch': 4}
+    """
+    _check_stem(stem)
+    path = Path(os.path.realpath(folder)) / f"{stem}.json"
+    with locked(path.with_name(f"{stem}.lock"), wait=True):
+        index = _decode(read_limited(path, MOST_JSON), path)
+        files = {"safetensors": index.tensors, **index.more}
+        if any(file.sha256 is None for file in files.values()):
+            raise ValueError(f"{path} was written by version 0.1; save the model again with this version first")
+        replace(path, _encode(files, change(index.facts), []))
 
 
 def tidy(folder: str | os.PathLike[str], *, stem: str = "state") -> None:

@@ -400,7 +400,7 @@ def _read_groups(column: Any, file: str, groups: str) -> list[str | None]:
 
 
 def _read_labels(column: Any, file: str, labels: str, candidates: Candidates) -> list[str | None]:
-    """Return the true labels as text, and warn of those that are not classes: such rows cannot be scored."""
+    """Return the true labels as text, and warn of those that are not classes, and so never candidates."""
     known = set(candidates.classes)
     texts: list[str | None] = []
     for text in column_texts(column, f"{file}: column {labels!r}"):
@@ -411,6 +411,6 @@ def _read_labels(column: Any, file: str, labels: str, candidates: Candidates) ->
     if strange:
         warn(
             f"{file}: {len(strange)} labels in column {labels!r} are not classes, such as {texts[strange[0]]!r} in row "
-            f"{strange[0]}; these rows are not scored"
+            f"{strange[0]}; in these rows every prediction is wrong"
         )
     return texts

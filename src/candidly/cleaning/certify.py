@@ -1,0 +1,789 @@
+"""Certified cleaning: a bound on lost labels that holds for the rows at hand, from a random sample checked by hand.
+
+**Setting.** A table has n rows with candidate sets. Rules that remove candidates are nested in a limit λ: a larger λ
+removes more. `Budget.levels` gives the λ at which each candidate is removed, and rules above ``CAP · alpha`` are not
+used. All rules are fixed before any label is looked at. A is the set of rows in which the largest λ removes anything.
+No other row can lose its true label, and a row whose true label is not a candidate cannot lose it either. V is a sample
+of m rows, drawn from A one by one, uniformly and without replacement. A person names the true labels of V, and V keeps
+these labels whatever the rules remove. With k(λ) the number of rows of V whose true label is removed at λ, and
+``a = ⌊alpha · n⌋``, let
+
+    p(k) = P(Hyp(|A|, a + 1 + k, m) ≤ k)                                                              (`p_value`)
+
+where Hyp(N, K, m) is the number of marked rows in a sample of m out of N rows, K of them marked. The certificate uses
+the largest λ with ``k(λ) ≤ K``, where K is the largest k with ``p(k) ≤ δ`` (`tolerated`).
+
+**Statement.** With probability at least 1 − δ over the draw of V, at most a rows outside V lose their true label. So
+at most a fraction alpha of all n rows do, because V keeps its labels.
+
+**Proof.** Order the rows of A by the λ at which they lose their label, ties in any fixed order, rows that never lose it
+last. Let B be the first a + 1 + K rows of A, or all of A if it has fewer. B does not depend on V. If A has fewer rows,
+then p(K) = 0 can only be because at most a rows of A are outside V, and there is nothing to prove. Otherwise |B ∩ V|
+has the distribution Hyp(|A|, a + 1 + K, m), so |B ∩ V| > K with probability at least 1 − p(K) ≥ 1 − δ. Then the rules
+up to the chosen λ do not remove the labels of all rows of B, because k(λ) ≤ K < |B ∩ V|. The rows that lose their label
+come first in the order, so all of them are in B, and those outside V are among
+``a + 1 + K − |B ∩ V| ≤ a`` rows. ∎
+
+Nothing is assumed about networks, groups, or how candidates came about, and no row needs to resemble another. K may be
+found by bisection, because p increases: marking one more row adds at most one marked row to a sample, so
+``P(Hyp(N, M, m) ≤ k) ≤ P(Hyp(N, M + 1, m) ≤ k + 1)``. Every distinct λ is used, and this costs nothing: fixed-sequence
+testing needs no correction (A. N. Angelopoulos, S. Bates, E. J. Candès, M. I. Jordan and L. Lei, *Learn then Test*,
+2021).
+
+**Conditions.** The rows are drawn by a seed and one by one, not chosen, and not by groups. The number of rows, alpha
+and the confidence are fixed before the first answer. Rows without an answer count as lost from the smallest λ that
+changes them: this can only increase k(λ). Answers are right; a person who sees the model's opinion may copy its errors.
+Another family of rules, after a new training, needs another sample. docs/evidence/certify.md shows what happens
+otherwise.
+
+**Stopping early.** With ``sequential``, the certificate may be asked for after any number t of rows, in the order in
+which they were drawn. `tolerated_by_prefix` gives the tolerated losses K_t, which do not fall with t. With B_t the
+first a + 1 + K_t rows in the order above, and V_t the first t rows that were drawn, they are chosen such that
+``P(|B_t ∩ V_t| ≤ K_t for some t) ≤ δ``. The same proof then holds for all t together.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from candidly.candidates import Candidates
+from candidly.cleaning.budget import Estimate
+from candidly.messages import cut, visible
+from candidly.store import validation
+
+CAP = 4.0
+"""Largest level that is used, as a multiple of alpha, so that rows in which nothing will be removed are not drawn.
+
+It was chosen on synthetic candidate sets (docs/evidence/certify.md).
+"""
+
+CANNOT_TELL = -1
+"""Answer of somebody who cannot tell the true label, in place of a class number."""
+
+NONE_OF_THESE = -2
+"""Answer that the true label is not a candidate, if its class is not known."""
+
+MOST_SPENT = 0.5
+"""The probabilities of error of all plans for one family must sum to less."""
+
+_BISECTIONS = 20
+_ROUNDING = 1e-7  # relative; p-values are rounded up, so that rounding errors certify nothing
+_WIDTH = 79
+_LONGEST_NAME = 40
+_MOST_CLASSES = 10
+
+
+def count_allowed(n: int, alpha: float) -> int:
+    """Return the number of rows that may lose their label: the integer part of ``alpha · n`` in decimal arithmetic.
+
+    Examples
+    --------
+    >>> count_allowed(100, 0.29), int(100 * 0.29)
+    (29, 28)
+    """
+    return int(Decimal(repr(float(alpha))) * n)
+
+
+def risk(confidence: float) -> float:
+    """Return 1 − confidence in decimal arithmetic.
+
+    Examples
+    --------
+    >>> risk(0.9), 1 - 0.9
+    (0.1, 0.09999999999999998)
+    """
+    return float(1 - Decimal(repr(float(confidence))))
+
+
+def p_value(losses: int, population: int, allowed: int, checked: int) -> float:
+    """Return the p-value of the hypothesis that more than `allowed` unchecked rows lose their label.
+
+    Parameters
+    ----------
+    losses : int
+        Rows of the sample that lose it: k.
+    population : int
+        Rows that the sample was drawn from: the size of A.
+    allowed : int
+        Rows outside the sample that may lose it: a.
+    checked : int
+        Rows of the sample: m.
+
+    Returns
+    -------
+    float
+        ``P(Hyp(population, allowed + 1 + losses, checked) ≤ losses)``; 0 if there are not that many rows.
+
+    Examples
+    --------
+    >>> round(p_value(0, 1000, 50, 45), 4), round(p_value(2, 1000, 50, 100), 4)
+    (0.0898, 0.084)
+    """
+    marked = allowed + 1 + losses
+    if marked > population:
+        return 0.0
+    return float(_p_values(losses, population, allowed, torch.tensor([checked]))[0])
+
+
+def _p_values(losses: int, population: int, allowed: int, checked: Tensor) -> Tensor:
+    """Return `p_value` for several numbers of checked rows, where the population has enough rows."""
+    return (_at_most(losses, population, allowed + 1 + losses, checked) * (1 + _ROUNDING)).clamp_max(1.0)
+
+
+def _at_most(k: int, population: int, marked: int, checked: Tensor) -> Tensor:
+    """Return the hypergeometric distribution function ``P(Hyp(population, marked, checked) ≤ k)``, for several samples.
+
+    k is at least -1.
+    """
+    total = checked.double()[:, None]
+    x = torch.arange(min(k, marked) + 1, dtype=torch.float64)
+    possible = (x <= total) & (total - x <= population - marked)
+    others = (total - x).clamp(0, population - marked)  # lgamma is not defined where it is impossible
+    terms = _log_choose(marked, x) + _log_choose(population - marked, others) - _log_choose(population, total)
+    return terms.masked_fill(~possible, -torch.inf).exp().sum(1)
+
+
+def _log_choose(n: int, k: Tensor) -> Tensor:
+    return torch.lgamma(torch.tensor(n + 1.0).double()) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+
+
+def tolerated(population: int, allowed: int, checked: int, delta: float) -> int:
+    """Return the largest number of losses with a p-value of at most `delta`; -1 if there is none.
+
+    Parameters
+    ----------
+    population, allowed, checked : int
+        As in `p_value`.
+    delta : float
+        Probability with which the certificate may be wrong.
+
+    Examples
+    --------
+    >>> [tolerated(1000, 50, m, 0.1) for m in (44, 45, 100, 200)]
+    [0, 0, 2, 7]
+    """
+    low, high = -1, checked
+    while low < high:
+        middle = (low + high + 1) // 2
+        if p_value(middle, population, allowed, checked) <= delta:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def tolerated_by_prefix(population: int, allowed: int, checked: int, delta: float) -> NDArray[np.int64]:
+    """Return the number of losses that is tolerated after each number of checked rows, for stopping at any time.
+
+    Parameters
+    ----------
+    population, allowed, checked : int
+        As in `p_value`; `checked` is the largest number of rows.
+    delta : float
+        Probability with which any of the certificates may be wrong.
+
+    Returns
+    -------
+    ndarray, shape (checked + 1,)
+        K_t for t = 0 … checked; -1 where nothing can be certified.
+
+    Notes
+    -----
+    K_t is what `tolerated` gives for t rows and a probability ε instead of `delta`. The same ε is used for all t: the
+    largest at which the probability that the first a + 1 + K_t rows of the order have at most K_t rows among the first
+    t that are drawn, for some t, does not exceed `delta`. That probability is computed exactly. Let b be a + 1 + K_t,
+    and x the number of these b rows that were drawn. The next row that is drawn is one of them with probability
+    ``(b − x) / (population − t)``. If K_t rises, b does, too, and the additional row was drawn with probability
+    ``(t − x) / (population − b)``, whatever happened before, because all rows outside of the b rows are alike. So x is
+    a Markov chain. docs/evidence/certify.md compares this with martingales (I. Waudby-Smith and A. Ramdas, *Confidence
+    sequences for sampling without replacement*, NeurIPS 2020), which tolerate fewer losses.
+
+    Examples
+    --------
+    >>> tolerated_by_prefix(1000, 50, 200, 0.1)[[50, 75, 100, 150, 200]].tolist()
+    [-1, 0, 1, 3, 5]
+    """
+    most = min(tolerated(population, allowed, checked, delta), population - allowed - 1)
+    looks = torch.arange(checked + 1)
+    table = [_p_values(k, population, allowed, looks).numpy() for k in range(most + 1)]
+    p = np.stack([*table, np.full(checked + 1, 2.0)], 1)  # of each number of rows and losses, and of one loss too many
+
+    def bounds(level: float) -> NDArray[np.int64]:
+        return np.maximum.accumulate((p > level).argmax(1) - 1)
+
+    low, high = 0.0, delta
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if _crossing(bounds(middle), population, allowed) <= delta:
+            low = middle
+        else:
+            high = middle
+    return bounds(low)
+
+
+def _crossing(bounds: NDArray[np.int64], population: int, allowed: int) -> float:
+    """Return the probability that the first a + 1 + K_t rows of A have at most K_t rows among the first t, for some t.
+
+    The bounds K_t must not fall.
+    """
+    x = np.arange(bounds[-1] + 2)
+    alive = np.eye(1, len(x))[0]  # probabilities of x without a crossing; larger x cannot cross
+    crossed, b = 0.0, allowed + 1
+    for t, bound in enumerate(bounds.tolist()):
+        while b < allowed + 1 + bound:
+            alive = _rise(alive, (t - x) / max(population - b, 1))
+            b += 1
+        crossed += float(alive[: bound + 1].sum())
+        alive[: bound + 1] = 0.0
+        alive = _rise(alive, (b - x) / max(population - t, 1))
+    return crossed * (1 + _ROUNDING)
+
+
+def _rise(p: NDArray[Any], chance: NDArray[Any]) -> NDArray[Any]:
+    """Return the probabilities of x after it rose by 1 with a chance that depends on x."""
+    up = p * chance.clip(0.0, 1.0)
+    found = p - up
+    found[1:] += up[:-1]
+    return found
+
+
+def rows_needed(population: int, allowed: int, delta: float, losses: int = 0) -> int:
+    """Return the smallest number of checked rows at which so many `losses` are tolerated.
+
+    Examples
+    --------
+    >>> rows_needed(1000, 50, 0.1), rows_needed(10**6, 50_000, 0.1), rows_needed(1000, 50, 0.1, losses=3)
+    (44, 45, 118)
+    """
+    low, high = losses, max(population - allowed, losses)
+    while low < high:
+        middle = (low + high) // 2
+        if p_value(losses, population, allowed, middle) <= delta:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def interval(low: int, high: int, checked: int, population: int, confidence: float) -> Estimate:
+    """Return the fraction of marked rows in a population, with an exact interval, from a sample without replacement.
+
+    Parameters
+    ----------
+    low, high : int
+        Marked rows of the sample: at least, and at most, because some are not known.
+    checked, population : int
+        Rows of the sample and of the population.
+    confidence : float
+        Probability with which the interval holds the fraction: both ends are tests at level (1 − confidence) / 2.
+
+    Examples
+    --------
+    >>> found = interval(3, 3, 100, 1000, 0.9)
+    >>> [round(value, 3) for value in found]
+    [0.03, 0.009, 0.073]
+    """
+    tail = risk(confidence) / 2
+
+    def at_most(k: int, marked: int) -> float:
+        return float(_at_most(k, population, marked, torch.tensor([checked]))[0])
+
+    fewest, most = low, population - checked + high  # marked rows that the sample leaves possible
+    least, end = fewest, most
+    while least < end:  # the smallest number at which at least `low` marked rows are not too unlikely
+        middle = (least + end) // 2
+        if 1 - at_most(low - 1, middle) > tail:
+            end = middle
+        else:
+            least = middle + 1
+    largest, start = most, fewest
+    while start < largest:  # the largest number at which at most `high` are not
+        middle = (start + largest + 1) // 2
+        if at_most(high, middle) > tail:
+            start = middle
+        else:
+            largest = middle - 1
+    value = low / max(checked - (high - low), 1)
+    return Estimate(value, min(least / population, value), max(largest / population, value))
+
+
+def use_levels(levels: Tensor, alpha: float) -> Tensor:
+    """Return the levels with inf for those above ``CAP · alpha``."""
+    return levels.masked_fill(levels > CAP * alpha, torch.inf)
+
+
+def loss_levels(levels: Tensor, S: Tensor, y: Tensor) -> Tensor:
+    """Return the level at which each row loses its true label, (N,); inf if never.
+
+    Parameters
+    ----------
+    levels : Tensor, shape (N, C)
+        The level at which each candidate is removed; inf if never (`use_levels`).
+    S : Tensor of bool, shape (N, C)
+        Candidates.
+    y : Tensor of int, shape (N,)
+        True labels, `NONE_OF_THESE`, or `CANNOT_TELL`, which counts as lost when anything is removed from the row.
+    """
+    own = y.clamp_min(0)[:, None]
+    of_label = torch.where(S.gather(1, own)[:, 0] & (y >= 0), levels.gather(1, own)[:, 0], torch.inf)
+    return torch.where(y == CANNOT_TELL, levels.amin(1), of_label)
+
+
+def largest_limit(levels: Tensor, lost: Tensor, most: int) -> float | None:
+    """Return the largest level at which at most `most` checked rows lose their label; None if there is none.
+
+    Parameters
+    ----------
+    levels : Tensor
+        All levels; every distinct one is a rule.
+    lost : Tensor, shape (m,)
+        The level at which each checked row loses its label.
+    most : int
+        Tolerated losses, or -1.
+    """
+    if most < 0:
+        return None
+    possible = levels[levels.isfinite()]
+    if most < len(lost):
+        possible = possible[possible < lost.sort().values[most]]
+    return float(possible.max()) if len(possible) else None
+
+
+def violation(lost: Tensor, population: int, allowed: int, checked: int, delta: float) -> float:
+    """Return the probability over the draw that a certificate is wrong, given the true labels of all rows.
+
+    Parameters
+    ----------
+    lost : Tensor, shape (population,)
+        The level at which each row of A loses its label; inf if never.
+    population, allowed, checked : int
+        As in `p_value`.
+    delta : float
+        As in `tolerated`.
+
+    Notes
+    -----
+    The certificate is wrong if some λ has at most K losses in V and more than a outside. With D(λ) losses in all, that
+    is ``k(λ) ≤ min(K, D(λ) − a − 1)``. Losses outside V rise with λ, so among all λ with D ≤ a + K the last one
+    decides, and among those with D > a + K the first one, because k rises. With d and e losses at these two, the
+    probability is ``P(k_e ≤ K) + P(k_d ≤ d − a − 1, k_e > K)``, a sum of hypergeometric probabilities, without
+    simulation.
+
+    Examples
+    --------
+    >>> violation(torch.arange(1000.0), 1000, 50, 200, 0.1) <= 0.1
+    True
+    """
+    most = tolerated(population, allowed, checked, delta)
+    if most < 0:
+        return 0.0
+
+    def at_most(k: int, rows: int, marked: int, drawn: int) -> float:
+        return float(_at_most(k, rows, marked, torch.tensor([drawn]))[0])
+
+    _, sizes = lost[lost.isfinite()].unique(return_counts=True)
+    totals = [0, *sizes.cumsum(0).tolist()]
+    before = max(total for total in totals if total <= allowed + most)
+    after = next((total for total in totals if total > allowed + most), None)
+    wrong = 0.0 if after is None else at_most(most, population, after, checked)
+    for x in range(before - allowed):  # losses in V at which more than `allowed` remain outside
+        here = at_most(x, population, before, checked) - at_most(x - 1, population, before, checked)
+        more = 1.0
+        if after is not None:
+            more -= at_most(most - x, population - before, after - before, checked - x)
+        wrong += here * more
+    return wrong
+
+
+@dataclass(frozen=True)
+class VerificationPlan:
+    """Rows to check by hand, drawn at random, and what will be certified from the answers.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        The rows to check, in the order in which they were drawn.
+    alpha : float
+        Level: the fraction of all rows that may lose their true label.
+    confidence : float
+        Probability, over the draw, with which this plan alone gives a certificate that holds.
+    seed : int
+        The seed of the draw.
+    sequential : bool
+        Whether the certificate may be asked for after any number of rows, in their order.
+    family : str
+        A hash of the cleaning rules: candidates, their probabilities, and the rule that orders them.
+    number : int
+        Position of the plan among those for the same rules, from 1.
+    n : int
+        Number of rows of the table, checked or not, whether or not they can lose a candidate.
+    population : int
+        Number of rows that can lose a candidate; `rows` were drawn from these.
+    """
+
+    rows: tuple[int, ...]
+    alpha: float
+    confidence: float
+    seed: int
+    sequential: bool
+    family: str
+    number: int
+    n: int
+    population: int
+
+    @property
+    def m(self) -> int:
+        """Number of rows to check; with `sequential`, the largest number."""
+        return len(self.rows)
+
+    @property
+    def allowed(self) -> int:
+        """Number of rows that may lose their true label."""
+        return count_allowed(self.n, self.alpha)
+
+    @cached_property
+    def tolerated(self) -> tuple[int, ...]:
+        """How many losses among the first t rows are tolerated, for t = 0 … m; only the last counts unless sequential.
+
+        It is -1 where nothing can be certified.
+        """
+        delta = risk(self.confidence)
+        if self.sequential:
+            return tuple(tolerated_by_prefix(self.population, self.allowed, self.m, delta).tolist())
+        return (*(-1 for _ in self.rows), tolerated(self.population, self.allowed, self.m, delta))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields in JSON types."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"rows": list(self.rows)}
+
+    @classmethod
+    def from_json(cls, facts: Any) -> "VerificationPlan":
+        """Return the plan whose `to_json` returned these facts; raise ValueError if they are damaged."""
+        count, share = validation.count, validation.share
+        parts = {"alpha": share, "confidence": share, "seed": count(0), "sequential": validation.flag}
+        parts |= {"family": validation.text, "number": count(1), "n": count(1), "population": count(1)}
+        parts["rows"] = validation.distinct(validation.list_of(count(0), 1))
+        validation.record(parts)(facts, "a plan")
+        plan = cls(**(facts | {"rows": tuple(facts["rows"])}))
+        sizes = plan.m <= plan.population <= plan.n and max(plan.rows) < plan.n
+        validation.require(sizes and 0 < plan.alpha < 1 and 0 < plan.confidence < 1, "a plan", facts)
+        return plan
+
+    def __str__(self) -> str:
+        least = next((t for t, most in enumerate(self.tolerated) if most >= 0), self.m)
+        order = f", in this order; from {least} rows on, a certificate may be asked for" if self.sequential else ""
+        earlier = " Earlier plans lower this confidence: the risks of all plans add up." if self.number > 1 else ""
+        return (
+            f"Plan {self.number}: check {self.m} rows{order}. They were drawn at random (seed {self.seed}) from the "
+            f"{self.population} of {self.n} rows that can lose a candidate. As many candidates are removed as lose at "
+            f"most {self.tolerated[-1]} true labels of these rows; then at most {self.allowed} of all rows "
+            f"({_percent(self.alpha)}) lose theirs, with {_percent(self.confidence)} confidence.{earlier}"
+        )
+
+
+def left(plans: Sequence[VerificationPlan]) -> float:
+    """Return the confidence of statements after all these plans for one family: 1 minus the sum of their risks.
+
+    Examples
+    --------
+    >>> plan = VerificationPlan((0, 1), 0.05, 0.9, 0, False, "", 1, 10, 5)
+    >>> left([plan, plan])
+    0.8
+    """
+    return float(1 - sum((1 - Decimal(repr(one.confidence)) for one in plans), Decimal(0)))
+
+
+def draw(
+    levels: Tensor,
+    rows: Tensor,
+    n: int,
+    m: int,
+    *,
+    alpha: float,
+    confidence: float,
+    seed: int,
+    sequential: bool,
+    family: str,
+    earlier: Sequence[VerificationPlan],
+) -> VerificationPlan:
+    """Draw the rows to check, and return the plan.
+
+    Parameters
+    ----------
+    levels : Tensor, shape (N, C)
+        The level at which each candidate of some rows is removed (`Budget.levels`).
+    rows : Tensor of int, shape (N,)
+        Their numbers. Other rows lose no candidate.
+    n : int
+        Number of all rows.
+    m : int
+        Number of rows to check.
+    alpha, confidence, seed, sequential, family
+        As in `VerificationPlan`.
+    earlier : sequence of VerificationPlan
+        All earlier plans for the same family. A new draw does not depend on them, and their probabilities of error are
+        added to the one of this plan.
+
+    Raises
+    ------
+    ValueError
+        If nothing could be certified, or nothing needs to be.
+    """
+    members = rows[use_levels(levels, alpha).isfinite().any(1)].sort().values
+    population, allowed, delta = len(members), count_allowed(n, alpha), risk(confidence)
+    if not population:
+        raise ValueError("no candidate can be removed from any held-out row, so there is nothing to certify")
+    if population <= allowed:
+        raise ValueError(
+            f"alpha is {alpha}, which allows {allowed} of {n} rows to lose their true label, but only {population} "
+            "rows can lose a candidate at all, so a certificate would say nothing; use a smaller alpha"
+        )
+    if m > population:
+        raise ValueError(f"m is {m}, but only {population} rows can lose a candidate; check at most {population}")
+    plan = VerificationPlan((), alpha, confidence, seed, sequential, family, len(earlier) + 1, n, population)
+    if (rest := left([*earlier, plan])) <= 1 - MOST_SPENT:
+        before = f" after {len(earlier)} earlier plans for this model, whose risks are added" if earlier else ""
+        raise ValueError(
+            f"confidence is {confidence}, which leaves {rest:.4g}{before}; more than {1 - MOST_SPENT} must be left, so "
+            "use a higher confidence"
+        )
+    chosen = np.random.default_rng([seed, plan.number]).permutation(members.numpy())[:m]
+    plan = VerificationPlan(
+        tuple(chosen.tolist()), alpha, confidence, seed, sequential, family, plan.number, n, population
+    )
+    if plan.tolerated[-1] < 0:
+        needed = rows_needed(population, allowed, delta)
+        raise ValueError(
+            f"m is {m}, which is too few: even if none of them loses its true label, at least {needed} rows"
+            f"{', and more with sequential,' * sequential} must be checked at alpha {alpha} and confidence {confidence}"
+        )
+    return plan
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """Candidates after certified cleaning, and what is certified about them. Print it to see a summary.
+
+    Attributes
+    ----------
+    candidates : Candidates
+        The cleaned candidates of all rows. Rows with an answer have only the class that was named. Rows that were
+        drawn but have no answer, and rows with none of the candidates as their true label, keep all candidates.
+    plan : VerificationPlan
+        The rows that were drawn.
+    confidence : float
+        Probability, over the draws, with which the statement holds: 1 minus the risks of all plans so far.
+    limit : float or None
+        The level of the rule that is used (`Budget.keep`); None if nothing may be removed.
+    checked : int
+        Number of drawn rows that count: all, or with `sequential` those up to the last answer.
+    unknown : int
+        How many of these have no answer.
+    losses, tolerated : int
+        How many checked rows would lose their true label by the rule, rows without an answer included, and how many
+        were tolerated.
+    changed : int
+        Number of unchecked rows that lose a candidate.
+    removed : int
+        Number of candidates that they lose.
+    removed_with_one_more : int
+        How many they would lose if one more checked row would lose its true label at the smallest level.
+    by_class : tuple of (name, int, int)
+        For each class that was an answer in a checked row: its name, the number of these rows, and how many would lose
+        it. A rare class may be lost completely within alpha.
+    missing : Estimate
+        Fraction of rows whose true label is not a candidate, among the rows that can lose a candidate; an exact
+        interval at the confidence of the plan.
+    """
+
+    candidates: Candidates = field(repr=False)
+    plan: VerificationPlan = field(repr=False)
+    confidence: float
+    limit: float | None
+    checked: int
+    unknown: int
+    losses: int
+    tolerated: int
+    changed: int
+    removed: int
+    removed_with_one_more: int
+    by_class: tuple[tuple[Any, int, int], ...]
+    missing: Estimate
+
+    @property
+    def allowed(self) -> int:
+        """Number of rows that may have lost their true label; 0 if nothing was removed."""
+        return 0 if self.limit is None else min(self.plan.allowed, self.changed)
+
+    @property
+    def share_of_changed(self) -> float:
+        """The bound as a fraction of the unchecked rows that lost a candidate; at most 1."""
+        return self.allowed / self.changed if self.changed else 0.0
+
+    @property
+    def statement(self) -> str:
+        """What is certified, in one sentence."""
+        plan = self.plan
+        of = f"{self.checked} rows drawn at random were checked, and {self.losses} of them would have lost it"
+        if self.limit is None:
+            return (
+                f"Nothing can be removed at level alpha {plan.alpha:g}: {self.checked} rows drawn at random were "
+                f"checked, and even the smallest change would lose more than the {max(self.tolerated, 0)} true labels "
+                "that are tolerated among them."
+            )
+        return (
+            f"With {_percent(self.confidence)} confidence, at most {self.allowed} of {plan.n} rows "
+            f"({_percent(self.allowed / plan.n)}; alpha {plan.alpha:g}) have lost their true label: {of}."
+        )
+
+    def __str__(self) -> str:
+        lines = [textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in self.lines()]
+        return "\n".join(lines)
+
+    def lines(self) -> list[str]:
+        """Return the summary that printing shows, line by line; the first one is the statement."""
+        lines = [self.statement]
+        if self.limit is not None:
+            lines.append(
+                f"That is at most {_percent(self.share_of_changed)} of the {self.changed} unchecked rows that lost a "
+                f"candidate ({self.removed} candidates)."
+            )
+        lines.append(
+            "The confidence is over the draw of the rows. It assumes that the answers are right and were given without "
+            "knowing what the model predicts."
+        )
+        if self.unknown:
+            lines.append(f"{self.unknown} drawn rows have no answer. They count as lost, and keep all candidates.")
+        if self.limit is not None:
+            tolerated = f"{self.tolerated} {'loss was' if self.tolerated == 1 else 'losses were'} tolerated."
+            fewer, removed = self.removed_with_one_more, self.removed
+            change = f"{fewer} instead of {removed} candidates" if fewer < removed else "the same candidates"
+            lines.append(f"{tolerated} With one more lost label, {change} would have been removed.")
+        lost = [
+            f"{cut(visible(str(name)), _LONGEST_NAME)} {gone} of {total}" for name, total, gone in self.by_class if gone
+        ]
+        if lost:
+            more = f" and {len(lost) - _MOST_CLASSES} more classes" if len(lost) > _MOST_CLASSES else ""
+            lines.append(f"Lost among the checked rows, by class: {', '.join(lost[:_MOST_CLASSES])}{more}.")
+        if self.missing.value:
+            low, high = self.missing.low, self.missing.high
+            lines.append(
+                f"The true label is not a candidate in {_percent(self.missing.value)} of the rows with an answer "
+                f"({_percent(low)} to {_percent(high)} of the {self.plan.population} rows that they were drawn from). "
+                "Such rows lose nothing, but have no right candidate."
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the candidates, in JSON types; class names as text."""
+        names = [one.name for one in fields(self) if one.name not in ("candidates", "plan", "by_class", "missing")]
+        return {
+            "statement": self.statement,
+            **{name: getattr(self, name) for name in (*names, "allowed", "share_of_changed")},
+            "by_class": [{"name": str(name), "checked": total, "lost": lost} for name, total, lost in self.by_class],
+            "missing": list(self.missing),
+            "plan": self.plan.to_json(),
+        }
+
+
+def certify(
+    plan: VerificationPlan,
+    levels: Tensor,
+    rows: Tensor,
+    candidates: Candidates,
+    answers: Mapping[int, int],
+    confidence: float,
+) -> Certificate:
+    """Return the certificate that the answers to a plan give.
+
+    Parameters
+    ----------
+    plan : VerificationPlan
+        What `draw` returned.
+    levels, rows : Tensor
+        As in `draw`.
+    candidates : Candidates
+        The candidates of all rows, before cleaning.
+    answers : mapping of int to int
+        The number of the true class by row, `CANNOT_TELL` or `NONE_OF_THESE`. Rows outside the plan do not count, but
+        their labels are fixed.
+    confidence : float
+        What all plans so far leave (`left`).
+    """
+    S = torch.from_numpy(candidates.matrix.copy())
+    place = torch.full((plan.n,), -1)
+    place[rows] = torch.arange(len(rows))
+    usable = use_levels(levels, plan.alpha)
+    changes = usable.isfinite().any(1)
+    drawn = place[list(plan.rows)]
+    if int(changes.sum()) != plan.population or bool((drawn < 0).any()) or not bool(changes[drawn].all()):
+        raise ValueError("the plan was made for other rows; plan a new verification")
+    checked = plan.m
+    if plan.sequential:
+        checked = max((t for t, row in enumerate(plan.rows, 1) if row in answers), default=0)
+    counted = torch.tensor(plan.rows[:checked], dtype=torch.int64)
+    y = torch.tensor([answers.get(row, CANNOT_TELL) for row in counted.tolist()], dtype=torch.int64)
+    own = usable[place[counted]]
+    lost = loss_levels(own, S[counted], y)
+    most = plan.tolerated[checked]
+    limit = largest_limit(usable, lost, most)
+    fixed = torch.zeros(plan.n, dtype=torch.bool)
+    fixed[counted] = True
+    kept = S.clone()
+    kept[rows] &= usable > (-1.0 if limit is None else limit)
+    kept[fixed] = S[fixed]
+    for row, label in answers.items():
+        if label >= 0:
+            kept[row] = torch.nn.functional.one_hot(torch.tensor(label), S.shape[1]).bool()
+            fixed[row] = True
+        elif label == NONE_OF_THESE:
+            kept[row], fixed[row] = S[row], True
+    gone = (S & ~kept)[~fixed]
+    fewer = largest_limit(usable, torch.cat([lost, torch.tensor([-1.0], dtype=lost.dtype)]), most)
+    free = ~fixed[rows]
+    gone_if_fewer = 0 if fewer is None else int((usable[free] <= fewer).sum())
+    is_lost = lost <= (-1.0 if limit is None else limit)
+    inside = S[counted].gather(1, y.clamp_min(0)[:, None])[:, 0]
+    outside = int(((y == NONE_OF_THESE) | ((y >= 0) & ~inside)).sum())
+    unknown = int((y == CANNOT_TELL).sum())
+    missing = Estimate(0.0, 0.0, 1.0)
+    if checked:
+        missing = interval(outside, outside + unknown, checked, plan.population, plan.confidence)
+    return Certificate(
+        candidates=Candidates(kept.numpy(), candidates.classes, candidates.index),
+        plan=plan,
+        confidence=confidence,
+        limit=limit,
+        checked=checked,
+        unknown=unknown,
+        losses=int(is_lost.sum()),
+        tolerated=most,
+        changed=int(gone.any(1).sum()),
+        removed=int(gone.sum()),
+        removed_with_one_more=gone_if_fewer,
+        by_class=tuple(
+            (candidates.classes[j], int((y == j).sum()), int((is_lost & (y == j)).sum()))
+            for j in y[y >= 0].unique().tolist()
+        ),
+        missing=missing,
+    )
+
+
+def _percent(share: float) -> str:
+    """Return a fraction as a percentage with as few digits as needed.
+
+    Examples
+    --------
+    >>> _percent(0.9), _percent(0.0499)
+    ('90%', '5.0%')
+    """
+    text = f"{100 * share:.1f}"
+    return f"{text.removesuffix('.0') if abs(100 * share - round(100 * share)) < 1e-9 else text}%"
