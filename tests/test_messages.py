@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+import threading
 import time
 import unicodedata
+import warnings
 
 import pyarrow as pa
 import pytest
@@ -104,3 +106,21 @@ def test_errors_pass_while_work_is_shown(capsys):
     with pytest.raises(ValueError, match="broken"), messages.busy("reading", shown=True):
         raise ValueError("broken")
     assert capsys.readouterr().err == ""
+
+
+def test_quiet_ignores_warnings_and_restores_the_filters_of_all_threads():
+    before = list(warnings.filters)
+
+    def work():
+        for _ in range(50):
+            with messages.quiet():
+                warnings.warn("hidden", stacklevel=1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    with warnings.catch_warnings(record=True) as caught:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not caught
+    assert warnings.filters == before

@@ -26,6 +26,8 @@ CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 _PATIENCE = 1.0  # seconds after which people are told what the program does: several steps may follow each other
 
+_filters = threading.RLock()  # Python's filters of warnings are process-wide
+
 _PARTS = re.compile(f"([{_DELIMITERS}])")
 _PART_FORMULA = re.compile(f"'*[{_BLANKS}]*[{_SIGNS}]")
 _NUMBER = re.compile(NUMBER)
@@ -184,6 +186,14 @@ def warn(message: str | Warning) -> None:
         level += 1
         frame = frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore warnings within a ``with`` block, for work that is done again with its warnings; one thread at a time."""
+    with _filters, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from candidly.bench import run as runs
 from candidly.bench.run import Run
 from candidly.data import Dataset, load
 from candidly.data.protocols import PROTOCOLS
+from candidly.engine import training
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
@@ -81,6 +82,18 @@ def test_folders(swept):
             digest, name = line.split()
             assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
     assert {path.name.rsplit("-", 1)[0] for path in outcome.done} == {"flowers-proden", "flowers-conf+cc"}
+
+
+def test_seeds_that_do_not_fit_into_memory_together_are_trained_in_groups(swept, tmp_path, monkeypatch):
+    spec, _, stacked = swept
+    monkeypatch.setattr(training, "count_groups", lambda *_, **__: 3)
+    outcome = sweep(spec, tmp_path, device="cpu")
+    for name in ("proden", "conf+cc"):
+        one, other = (
+            pq.read_table(find(found, name) / "predictions.parquet").to_pydict() for found in (stacked, outcome)
+        )
+        assert list(one["row"]) == list(other["row"])
+        assert np.allclose(one["probability"], other["probability"], atol=1e-3)
 
 
 def test_predictions_are_those_of_a_fit(swept, table):

@@ -41,7 +41,7 @@ def _narrow_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Train in a number of groups."""
-    return lambda number: monkeypatch.setattr(engine, "count_groups", lambda *_: number)
+    return lambda number: monkeypatch.setattr(engine, "count_groups", lambda *_, **__: number)
 
 
 def train(problem: Problem, method: Any = None, cleaner: Cleaner | None = None, **keywords: Any) -> Model:
@@ -116,8 +116,8 @@ def test_four_times_the_allowed_memory_takes_four_groups(monkeypatch: pytest.Mon
     assert 8 * 2**25 <= need <= 8.1 * 2**25
     free = int(1.05 * need / 4 / footprint._MARGIN)
     monkeypatch.setattr(machine, "available_memory", lambda: free)
-    text = f"8 runs need about {in_bytes(need)} of memory, and {in_bytes(free)} are available on cpu: they are trained"
-    with pytest.warns(UserWarning, match=f"{text} in 4 groups"):
+    text = f"8 runs need about {in_bytes(need)} of memory, more than 60% of the {in_bytes(free)} available on cpu: they"
+    with pytest.warns(UserWarning, match=f"{text} are trained in 4 groups"):
         joined = train(problem, Heavy(), net="linear")
     assert_same(joined, parts)
     assert_close(joined, stack)
@@ -222,6 +222,14 @@ def test_each_group_stops_by_its_own_covering_rate(cut: Any) -> None:
     assert_same(train(problem, held_out=held_out, **settings), parts)
 
 
+def test_the_message_says_how_groups_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem((0, 1, 2))
+    held_out = [np.setdiff1d(np.arange(172), rows.numpy()) for rows in problem.rows]
+    monkeypatch.setattr(machine, "available_memory", lambda: 50 * 2**20)
+    with pytest.warns(UserWarning, match="in 3 groups, one after the other, and each group stops early by its own"):
+        train(problem, held_out=held_out, patience=2)
+
+
 def interrupt_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> threading.Event:
     """Return an event that is set after a number of steps, of all groups together."""
     stop, taken, advance = threading.Event(), [], Training.advance
@@ -255,7 +263,7 @@ def test_an_interrupted_group_is_continued_to_the_bit(
     second = tmp_path / "group-2-of-2"
     assert (tmp_path / "group-1-of-2" / "state.json").exists()
     assert (second / "state.json").exists() == (steps > 84)
-    monkeypatch.setattr(engine, "count_groups", lambda *_: pytest.fail("the groups are known"))
+    monkeypatch.setattr(engine, "count_groups", lambda *_, **__: pytest.fail("the groups are known"))
     assert_same(train(problem, checkpoint=tmp_path, **keywords), [whole])
     assert_same(train(problem, checkpoint=tmp_path, **keywords), [whole])  # all groups are finished
     other = replace(problem, seeds=(0, 1, 3))
@@ -376,6 +384,6 @@ def test_groups_fit_on_cuda_when_the_stack_does_not(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(footprint, "free_memory", lambda _: free)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    with pytest.warns(UserWarning, match=r"on cuda:0: they are trained in [34] groups"):
+    with pytest.warns(UserWarning, match=r"available on cuda:0: they are trained in [34] groups"):
         train(problem, Heavy(), net="linear", device="cuda")
     assert torch.cuda.max_memory_allocated() - before <= 4 * 2**25

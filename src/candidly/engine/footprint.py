@@ -6,7 +6,6 @@ give what all runs share and what each run adds. The results of these trainings 
 """
 
 import math
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from candidly.checks.machine import fault, in_bytes
 from candidly.engine.memory import free_memory
 from candidly.engine.problem import Problem
-from candidly.messages import warn
+from candidly.messages import quiet, warn
 
 if TYPE_CHECKING:
     from candidly.engine.training import Training
@@ -31,7 +30,7 @@ Build = Callable[[range], "Training"]
 _MARGIN = 0.6  # of the free memory; the rest is for fragments and for what operations allocate internally
 _PERIODS = range(2, 11)  # epochs between purges and other recurring work that is looked for
 # What a run takes at most with any method of this library, to tell at once that there is enough memory.
-_PER_LABEL, _PER_ROW, _PER_RUN, _PER_CUSTOM_RUN = 256, 4096, 2**26, 2**30
+_PER_LABEL, _PER_ROW, _PER_RUN, _PER_LARGE_RUN = 256, 4096, 2**26, 2**30
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Footprint:
         return next((n for n in range(1, runs) if self.of(math.ceil(runs / n), runs) <= allowed), runs)
 
 
-def count_groups(problem: Problem, place: torch.device, build: Build, custom: bool, saves: bool) -> int:
+def count_groups(problem: Problem, place: torch.device, build: Build, *, large: bool, saves: bool, stops: bool) -> int:
     """Return in how many groups the runs of a problem are to be trained, and warn if it is more than one.
 
     Parameters
@@ -80,17 +79,19 @@ def count_groups(problem: Problem, place: torch.device, build: Build, custom: bo
         Where it will be trained.
     build : callable
         Builds the training of some of its runs.
-    custom : bool
-        Whether the networks are custom or of images, which may be large.
+    large : bool
+        Whether the networks may be large: custom ones, and those of images.
     saves : bool
         Whether checkpoints are written.
+    stops : bool
+        Whether training may stop early.
     """
     runs, free = problem.runs, free_memory(place)
     if runs == 1 or free is None:
         return 1
     allowed = int(_MARGIN * free)
     per_run = len(problem.X) * (problem.num_classes * _PER_LABEL + _PER_ROW)
-    if runs * (per_run + (_PER_CUSTOM_RUN if custom else _PER_RUN)) <= allowed:
+    if runs * (per_run + (_PER_LARGE_RUN if large else _PER_RUN)) <= allowed:
         return 1
     shared = 0 if place.type == "cpu" else problem.take_runs(range(0)).nbytes
     found = measure(build, allowed, shared, saves)
@@ -99,8 +100,9 @@ def count_groups(problem: Problem, place: torch.device, build: Build, custom: bo
     groups = found.groups(runs, allowed)
     if groups > 1:
         warn(
-            f"{runs} runs need about {in_bytes(found.of(runs, runs))} of memory, and {in_bytes(free)} are available on "
-            f"{place}: they are trained in {groups} groups, one after the other"
+            f"{runs} runs need about {in_bytes(found.of(runs, runs))} of memory, more than {_MARGIN:.0%} of the "
+            f"{in_bytes(free)} available on {place}: they are trained in {groups} groups, one after the other"
+            + (", and each group stops early by its own held-out covering rate" if stops else "")
         )
     return groups
 
@@ -126,8 +128,7 @@ def measure(build: Build, allowed: int, shared: int = 0, saves: bool = False) ->
 def _peaks(build: Build, runs: range, saves: bool) -> tuple[tuple[int, ...], int]:
     """Return the peaks of the parts of a training of these runs, and what remains of one of them."""
     live = _Live()
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), live:
-        warnings.simplefilter("ignore")  # the training will warn
+    with quiet(), torch.random.fork_rng(devices=[]), live:
         training = build(runs)
         peaks, steps = [live.restart()], [0]
         for epoch in sorted(_epochs(training)):
@@ -171,6 +172,11 @@ class _Live(TorchDispatchMode):
         self.now = 0
         self.peak = 0
         self.alive: dict[int, Any] = {}  # references to storages, by their address
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: nothing is compiled here, and torch would import its compiler, which takes seconds."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call an operation and count what it allocates."""

@@ -7,7 +7,6 @@ trains as it would in one stack, up to rounding.
 import copy
 import dataclasses
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from candidly.engine.contract import Cleaner
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Separate
 from candidly.engine.problem import Problem
+from candidly.messages import quiet
 
 
 def split(runs: int, groups: int) -> list[range]:
@@ -70,8 +70,7 @@ def training_rows(problem: Problem, cleaner: Cleaner | None) -> list[int]:
     sizes = [len(rows) for rows in problem.rows]
     if cleaner is None:
         return sizes
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the training will warn
+    with quiet():
         for run in range(problem.runs):
             (rows,) = copy.copy(cleaner).setup(dataclasses.replace(problem.take_runs(range(run, run + 1)), y=None)).rows
             if run == 0 and torch.equal(rows, problem.rows[0]):

@@ -48,7 +48,8 @@ class Model:
     history : dict of arrays (epochs, R)
         Read-only: loss, mean_candidates and share_changed; alpha, threshold and estimated_lost with a conformal
         cleaner; accuracy and true_kept (`candidly.metrics.true_kept`) over the training rows and in training mode, if
-        true labels were given; covering_rate if rows were held out.
+        true labels were given; covering_rate if rows were held out. Runs that stopped earlier than others, because
+        they were trained in another group, have NaN after their last epoch.
     kept : Tensor of bool (R, N, C)
         The candidates of each training row as the method last saw them; other rows have their original candidates.
     """

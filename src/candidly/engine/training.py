@@ -357,6 +357,9 @@ def fit(
 ) -> Model:
     """Train a method, with or without a cleaner, on all runs of a problem.
 
+    Runs that do not fit into the device's memory together are trained in groups, one after the other, and a warning
+    says so. A run's result is the same in any group, up to rounding.
+
     Parameters
     ----------
     problem : Problem
@@ -378,7 +381,8 @@ def fit(
     checkpoint : path, optional
         A folder to save to every `every` epochs and on interrupt (Ctrl-C). If it already holds a checkpoint of the
         same training, training resumes from it, and the result equals an uninterrupted training to the bit. While
-        training lasts, the folder is locked: another training that uses it is refused.
+        training lasts, the folder is locked: another training that uses it is refused. Groups of runs have a folder
+        each in it, and training resumes with the same groups.
     every : int
         Epochs between checkpoints.
     progress : bool, optional
@@ -391,12 +395,13 @@ def fit(
     patience : int, optional
         Stop when the covering rate, averaged over runs, has not exceeded its best for `patience` epochs. The model then
         has the networks of the first epoch with the best rate, also if all epochs were trained; `kept` is the last
-        epoch's.
+        epoch's. If runs are trained in groups, each group stops by the average over its own runs.
 
     Returns
     -------
     Model
-        Predicts for all runs; `history` has the values of every epoch.
+        Predicts for all runs; `history` has the values of every epoch. If runs were trained in groups, its method has
+        no per-row state, as after saving and loading.
 
     Examples
     --------
@@ -438,7 +443,8 @@ def fit(
     with _alone(folder), training_on(place, deterministic):
         known = find_groups(folder, problem.runs)
         large = callable(net) or problem.X.ndim == 4
-        groups = known or count_groups(problem, place, build, large, folder is not None)
+        more = {"saves": folder is not None, "stops": patience is not None}
+        groups = known or count_groups(problem, place, build, large=large, **more)
         sizes = training_rows(problem, cleaner) if groups > 1 else []
         joined = Joined(problem, groups)
         # The bar counts steps, because an epoch may take minutes.
