@@ -1744,6 +1744,23 @@ _TARGETS: dict[str, Target] = {
         },
         {"place": ("own", "mine", "none.py")},
     ),
+    "bench.find_executor": Target(
+        lambda **given: bench.find_executor(**({"engine": "dask://127.0.0.1:9"} | given)),
+        bench.find_executor,
+        {
+            "engine": (
+                bad("None", None),
+                bad("a number", 3),
+                bad("empty", ""),
+                bad("another scheme", "http://127.0.0.1:8786"),
+                bad("no port", "dask://127.0.0.1"),
+                bad("a port that is a text", "dask://127.0.0.1:port"),
+                bad("nobody there", "dask://127.0.0.1:9"),
+                bad("an object", Anything()),
+            ),
+            "device": (bad("None", None), bad("a number", 3), bad("an object", Anything())),
+        },
+    ),
     "bench.sweep": Target(
         lambda **given: (
             bench.sweep(
@@ -1779,6 +1796,7 @@ _TARGETS: dict[str, Target] = {
             "jobs": integers(1, 1, none=True),
             "retry_failed": tuple(v for v in booleans(False) if v.label != "None"),
             "progress": tuple(v for v in booleans(False) if v.label != "None"),
+            "executor": (bad("a text", "dask"), bad("a number", 2), bad("an object", Anything())),
         },
         {"out": ("out", "folder", "path", "toy.npz")},
     ),

@@ -44,6 +44,7 @@ def find_executor(engine: str, device: str = "auto") -> Executor:
         ...
     ValueError: engine is 'dusk://head:8786'; use dask://HOST:PORT, ray or ray://HOST:PORT
     """
+    arguments.text("device", device, "auto, cpu or cuda")
     scheme, _, address = arguments.text("engine", engine, "a text such as dask://HOST:PORT").partition("://")
     host, _, port = address.rpartition(":")
     if engine != "ray" and not (scheme in ("dask", "ray") and host and port.isdecimal()):
