@@ -6,7 +6,6 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from candidly.checks import arguments
-from candidly.checks.arguments import shown
 
 _PATIENCE = 10  # seconds until a cluster must answer
 
@@ -48,7 +47,7 @@ def find_executor(engine: str, device: str = "auto") -> Executor:
     scheme, _, address = arguments.text("engine", engine, "a text such as dask://HOST:PORT").partition("://")
     host, _, port = address.rpartition(":")
     if engine != "ray" and not (scheme in ("dask", "ray") and host and port.isdecimal()):
-        raise ValueError(f"engine is {shown(engine)}; use dask://HOST:PORT, ray or ray://HOST:PORT")
+        raise ValueError(f"engine is {arguments.shown(engine)}; use dask://HOST:PORT, ray or ray://HOST:PORT")
     try:
         if engine != "ray":  # the engines' packages would try for a long time, Dask for ever if no scheduler is there
             with socket.create_connection((host.strip("[]"), int(port)), _PATIENCE) as connection:
