@@ -42,7 +42,7 @@ REPORTED, CHOSEN = range(5), 5
 RESULTS, RUNS = Path("benchmarks/results/classifier.json"), Path("runs/classifier")
 PAGE, BASES_PAGE = Path("docs/evidence/results.md"), Path("docs/evidence/bases.md")
 PUBLISHED = {"lost": 81.24, "bird-song": 77.76, "msrc-v2": 54.82, "mnist": 91.85, "fmnist": 79.15}
-"""The best of the paper's 13 combinations on each dataset, in percent; every network of its own."""
+"""The best of the paper's 13 combinations on each dataset, in percent: single networks."""
 
 
 def measure(place: str, learner: str, seed: int, data: str | None, device: str) -> dict[str, Any]:
