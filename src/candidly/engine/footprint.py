@@ -68,7 +68,9 @@ class Footprint:
         return next((n for n in range(1, runs) if self.of(math.ceil(runs / n), runs) <= allowed), runs)
 
 
-def count_groups(problem: Problem, place: torch.device, build: Build, *, large: bool, saves: bool, stops: bool) -> int:
+def count_groups(
+    problem: Problem, place: torch.device, build: Build, *, large: bool, saves: bool, stops: bool, sharing: int = 1
+) -> int:
     """Return in how many groups the runs of a problem are to be trained, and warn if it is more than one.
 
     Parameters
@@ -85,10 +87,13 @@ def count_groups(problem: Problem, place: torch.device, build: Build, *, large: 
         Whether checkpoints are written.
     stops : bool
         Whether training may stop early.
+    sharing : int
+        How many groups of as many runs train on the device at the same time.
     """
     runs, free = problem.runs, free_memory(place)
     if runs == 1 or free is None:
         return 1
+    free //= sharing
     allowed = int(_MARGIN * free)
     per_run = len(problem.X) * (problem.num_classes * _PER_LABEL + _PER_ROW)
     if runs * (per_run + (_PER_LARGE_RUN if large else _PER_RUN)) <= allowed:

@@ -1,4 +1,4 @@
-"""Groups of runs that are trained one after the other because memory is too small for all: numbering, and joining.
+"""Groups of runs, trained one after the other where memory is too small for all, or side by side on several devices.
 
 A run draws its random numbers from streams of its own seed, and runs of all groups take equally many steps, so a run
 trains as it would in one stack, up to rounding.
@@ -86,22 +86,24 @@ class Joined:
     is dropped, as when a model is saved and loaded. A single group's model is returned as it is.
     """
 
-    def __init__(self, problem: Problem, groups: int):
-        self._models: list[Model] = []
+    def __init__(self, problem: Problem, groups: int, place: torch.device):
+        self._models: dict[int, Model] = {}  # by the number of the first run
+        self._place = place
         self._shape = (problem.runs, len(problem.X), problem.num_classes) if groups > 1 else None
         self._kept = torch.empty(0 if self._shape is None else self._shape, dtype=torch.bool)
 
-    def add(self, model: Model) -> None:
-        """Add the model of the next group."""
+    def add(self, model: Model, runs: range) -> None:
+        """Add the model of some runs; its networks move to the device of the result."""
         if self._shape is not None:
-            start = sum(one.runs for one in self._models)
-            self._kept[start : start + model.runs] = model.kept
+            self._kept[runs.start : runs.stop] = model.kept
             model = dataclasses.replace(model.without_state(), kept=model.kept[:, :0].clone())
-        self._models.append(model)
+            model = model if model.device == self._place else model.to(self._place)
+        self._models[runs.start] = model
 
     def model(self) -> Model:
         """Return the model of all runs; the history of a group that stopped earlier than others ends with NaN."""
-        models, first = self._models, self._models[0]
+        models = [self._models[start] for start in sorted(self._models)]
+        first = models[0]
         if self._shape is None:
             return first
         problem = _join_problems([model.problem for model in models])

@@ -7,6 +7,7 @@ CUDA it is captured once per phase and replayed.
 
 import copy
 import dataclasses
+import functools
 import threading
 import time
 import warnings
@@ -26,7 +27,7 @@ from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, check_networks, check_trained, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.description import code_hash, describe, fingerprint, networks_code
-from candidly.engine.device import capture, find_device, training_on, usual_settings
+from candidly.engine.device import capture, find_devices, side_by_side, training_on, usual_settings
 from candidly.engine.footprint import count_groups
 from candidly.engine.groups import Joined, checkpoint_folder, find_groups, split, training_rows
 from candidly.engine.memory import require_runs, require_schedule
@@ -345,7 +346,7 @@ def fit(
     recipe: Recipe | str = "uai2025",
     *,
     net: str | Factory = "mlp",
-    device: str | torch.device = "auto",
+    device: str | torch.device | Sequence[str | torch.device] = "auto",
     graph: Literal["auto", "on", "off"] = "auto",
     deterministic: bool = False,
     checkpoint: str | Path | None = None,
@@ -372,8 +373,9 @@ def fit(
         How long and with which optimiser to train, or a name from `RECIPES`.
     net : str or callable
         "linear", "mlp", "resnet9", or a factory that is called once per run and returns a module.
-    device : str
-        "auto" is CUDA if it is available, otherwise the CPU.
+    device : str or list of str
+        "auto" is CUDA if it is available, otherwise the CPU. With several devices, such as "cuda:0,cuda:1" or a list,
+        the runs are divided among them and train at the same time; the model is on the first one.
     graph : {"auto", "on", "off"}
         Whether to replay the step as a CUDA graph; "auto" does so on CUDA.
     deterministic : bool
@@ -413,7 +415,7 @@ def fit(
     torch.Size([2, 2, 2])
     """
     recipe = find_recipe(recipe)
-    place = find_device(device)
+    places = find_devices(device)
     _check_arguments(problem, method, cleaner, net)
     arguments.choice("graph", graph, ("auto", "on", "off"))
     deterministic = arguments.flag("deterministic", deterministic)
@@ -424,15 +426,16 @@ def fit(
     if stop is not None and not callable(getattr(stop, "is_set", None)):
         raise ValueError(f"stop is {arguments.shown(stop)}; it must be None or a threading.Event")
     require_runs(problem.runs, len(problem.X), problem.num_classes)  # the model holds the candidates of all runs
-    require_runs(1, len(problem.X), problem.num_classes, place)  # groups of one run are the smallest
+    for place in dict.fromkeys(places):
+        require_runs(1, len(problem.X), problem.num_classes, place)  # groups of one run are the smallest
     watched = check_held_out(held_out, patience, problem)
-    if graph == "on" and place.type != "cuda":
-        raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
-    replay = graph != "off" and place.type == "cuda"
+    host = next((place for place in places if place.type != "cuda"), None)
+    if graph == "on" and host is not None:
+        raise ValueError(f"graph='on' needs a CUDA device but training is on {host}; use graph='auto'")
     folder = None if checkpoint is None else arguments.path("checkpoint", checkpoint)
     hidden = None if progress is None else not progress
 
-    def build(runs: range, sizes: Sequence[int] = ()) -> Training:
+    def build(runs: range, sizes: Sequence[int] = (), place: torch.device = places[0]) -> Training:
         part = problem.take_runs(runs).to(place)
         training = Training(part, method, cleaner or Cleaner(), recipe, net, first=runs.start, sizes=sizes)
         if watched is not None:
@@ -440,18 +443,20 @@ def fit(
             training.watch = Watch(training.original, training.method, rows, patience)
         return training
 
-    with _alone(folder), training_on(place, deterministic):
-        known = find_groups(folder, problem.runs)
+    with _alone(folder):
         large = callable(net) or problem.X.ndim == 4
-        more = {"saves": folder is not None, "stops": patience is not None}
-        groups = known or count_groups(problem, place, build, large=large, **more)
+        more = {"large": large, "saves": folder is not None, "stops": patience is not None}
+        groups = find_groups(folder, problem.runs) or _count_groups(problem, places, build, deterministic, **more)
+        parts = split(problem.runs, groups)
         sizes = training_rows(problem, cleaner) if groups > 1 else []
-        joined = Joined(problem, groups)
+        joined = Joined(problem, groups, places[0])
         # The bar counts steps, because an epoch may take minutes.
         bar = tqdm(total=0, unit="step", disable=hidden, leave=None, delay=1e-9)
-        with bar:
-            for group, runs in enumerate(split(problem.runs, groups)):
-                training = build(runs, sizes)
+
+        def train_group(group: int, place: torch.device, stopped: Callable[[], bool]) -> None:
+            runs = parts[group]
+            with training_on(place, deterministic):
+                training = build(runs, sizes, place)
                 part = None if folder is None else checkpoint_folder(folder, group, groups)
                 config: dict[str, Any] = {}
                 if part is not None:
@@ -461,13 +466,29 @@ def fit(
                     training.resume(part, config)
                 title = f"group {group + 1} of {groups}, " if groups > 1 else ""
                 bar.total = bar.total or groups * recipe.epochs * training.steps
-                with interruptible(stop) as stopped:
-                    _train(training, part, config, every, replay, bar, title, stopped)
-                joined.add(training.model(net))
+                _train(training, part, config, every, graph != "off" and place.type == "cuda", bar, title, stopped)
+                joined.add(training.model(net), runs)
                 del training  # its memory is for the next group
                 if groups > 1 and place.type == "cuda":
                     torch.cuda.empty_cache()  # what captured graphs have used, other groups cannot
+
+        with bar, interruptible(stop) as stopped:
+            side_by_side(places[:groups], groups, train_group, stopped)
         return joined.model()
+
+
+def _count_groups(
+    problem: Problem, places: Sequence[torch.device], build: Any, deterministic: bool, **more: bool
+) -> int:
+    """Return in how many groups to train: one per device, or more where the runs of a device need too much memory."""
+    devices = min(len(places), problem.runs)
+    part = problem.take_runs(split(problem.runs, devices)[0])
+    most = 1
+    for place in dict.fromkeys(places[:devices]):
+        with training_on(place, deterministic):
+            own = functools.partial(build, place=place)
+            most = max(most, count_groups(part, place, own, **more, sharing=places[:devices].count(place)))
+    return min(devices * most, problem.runs)
 
 
 def _train(

@@ -25,7 +25,7 @@ from candidly.cleaning import Certificate, Cleaner, VerificationPlan, certify, f
 from candidly.cleaning.audit import ALPHAS, NOT_CHECKED, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
-from candidly.engine.device import find_device, usual_settings
+from candidly.engine.device import find_device, find_devices, usual_settings
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
 from candidly.estimator import crossfit, learners, saving, scoring, targets, verification
@@ -122,8 +122,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     n_components : int or None
         Number of components to which a sparse X, such as word counts, is reduced by a truncated SVD if it has more than
         ten times as many columns. None keeps all columns, and makes a dense matrix of them.
-    device : str
-        "auto", "cpu" or "cuda".
+    device : str or list of str
+        "auto", "cpu" or "cuda". With several, such as "cuda:0,cuda:1", the networks are divided among them and train at
+        the same time.
     random_state : int, RandomState or None
         Determines folds, initialisation and the order of rows.
     verbose : int
@@ -215,7 +216,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         separator: str | None = None,
         max_categories: int = 50,
         n_components: int | None = 100,
-        device: str = "auto",
+        device: str | Sequence[str] = "auto",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -391,7 +392,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         find_method(self.method)
         find_cleaner(self.cleaner)
         arguments.choice("quality", self.quality, crossfit.QUALITIES)
-        find_device(self.device)
+        find_devices(self.device)
         for name in ("rounds", "folds", "n_iter_no_change", "max_categories"):
             arguments.integer(name, getattr(self, name), least=1)
         for name, least in (("members", 1), ("max_epochs", 1), ("batch_size", 2), ("n_components", 1)):
@@ -1017,7 +1018,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         saved = SavedClassifier.read(arguments.path("folder", folder), cls._get_param_names(), net, method)
         classifier = cls(**saved.parameters)
-        place = find_device("cpu" if classifier.device == "cpu" else "auto")  # a model from a GPU also runs without one
+        on_cpu = set(str(classifier.device).split(",")) == {"cpu"}
+        place = find_device("cpu" if on_cpu else "auto")  # a model from a GPU also runs without one
         classifier._set_fitted(replace(saved, model=saved.model.to(place)))
         return classifier
 

@@ -95,7 +95,7 @@ def train(
     cleaner: str | Cleaner | None,
     net: str | Factory,
     members: int,
-    device: str,
+    device: str | Sequence[str],
     patience: int | None,
     progress: bool,
 ) -> Model:
