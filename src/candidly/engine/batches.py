@@ -1,7 +1,8 @@
 """Minibatches of all runs, and sweeps over all rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -33,7 +34,9 @@ class Batch:
         noise: int,
         guess: bool = False,
         augment: bool = False,
+        slices: Sequence[int] = (),
     ):
+        """Take `slices` rows of each shard of this process, `size` on all ranks; by default there is one shard."""
         if augment and problem.X.ndim != 4:
             shape = tuple(problem.X.shape[1:])
             raise ValueError(f"rows have shape {shape}, but augment=True flips (channels, height, width) images")
@@ -43,7 +46,12 @@ class Batch:
         self._cleaner = cleaner
         self._guess = guess
         self._augment = augment
-        self._training_rows = [rows.cpu() for rows in problem.rows]
+        self.size = size
+        widths = list(slices) or [size]
+        ends = list(accumulate(widths))
+        self.places: Sequence[slice] = [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
+        size = ends[-1]
+        self._training_rows = [[shard.of(rows.cpu()) for shard in problem.parts] for rows in problem.rows]
         self._order = new(runs, steps, size, dtype=torch.int64)  # (R, steps, B): rows of every step of the epoch
         self._noise = new(runs, steps, size, noise + (NOISE_PER_VIEW if augment else 0))  # (R, steps, B, uniforms)
         self._offset = torch.arange(runs, device=problem.X.device).unsqueeze(1) * n  # (R, 1): into state as (R·N, ...)
@@ -54,18 +62,23 @@ class Batch:
     def shuffle(self, epoch: int) -> None:
         """Draw the epoch's order and noise.
 
-        All runs take the same number of full batches. A run with fewer rows than that repeats its first rows of the
-        epoch, so that no batch is short. The order is drawn on the host, while a GPU may still be busy with the epoch
-        before, and copied at once.
+        A batch has `slices` rows of each shard, one shard after the other. All runs take the same number of full
+        batches. A run with fewer rows than that repeats its first rows of the epoch, so that no batch is short. The
+        order is drawn on the host, while a GPU may still be busy with the epoch before, and copied at once.
         """
-        _, steps, size = self._order.shape
+        steps = self._order.shape[1]
         order = torch.empty(self._order.shape, dtype=torch.int64, pin_memory=self._order.is_cuda)
-        for run, (seed, rows) in enumerate(zip(self._problem.seeds, self._training_rows, strict=True)):
-            drawn = rows[torch.randperm(len(rows), generator=stream(seed, "order", epoch))]
-            repeats = -(-steps * size // len(rows))  # rounded up
-            order[run] = drawn.repeat(repeats)[: steps * size].view(steps, size)
-            if self._noise.numel():
-                self._noise[run].uniform_(generator=stream(seed, "noise", epoch, device=self._noise.device))
+        shards = list(zip(self._problem.parts, self.places, strict=True))
+        for run, (seed, trained) in enumerate(zip(self._problem.seeds, self._training_rows, strict=True)):
+            for (shard, place), rows in zip(shards, trained, strict=True):
+                size = place.stop - place.start
+                drawn = rows[torch.randperm(len(rows), generator=stream(seed, "order", epoch, *shard.key))]
+                repeats = -(-steps * size // len(rows))  # rounded up
+                order[run, :, place] = drawn.repeat(repeats)[: steps * size].view(steps, size)
+                if self._noise.numel():
+                    noise = self._noise[run, :, place]
+                    generator = stream(seed, "noise", epoch, *shard.key, device=noise.device)
+                    noise.copy_(noise.new_empty(noise.shape).uniform_(generator=generator))
         self._order.copy_(order, non_blocking=True)
         self.tick.zero_()
 
@@ -152,10 +165,16 @@ class Sweep:
     def noise(self) -> Tensor:
         """Return uniforms (R, N) of this epoch."""
         problem = self._problem
-        n = len(problem.X)
-        streams = [stream(seed, "sweep", self.epoch) for seed in problem.seeds]
-        draws = [torch.rand(n, dtype=torch.float32, generator=one) for one in streams]
-        return torch.stack(draws).to(problem.X.device, problem.dtype)
+        draws = [
+            torch.rand(
+                shard.stop - shard.start,
+                dtype=torch.float32,
+                generator=stream(seed, "sweep", self.epoch, *shard.key),
+            )
+            for seed in problem.seeds
+            for shard in problem.parts
+        ]
+        return torch.cat(draws).view(problem.runs, -1).to(problem.X.device, problem.dtype)
 
 
 def block_size(problem: Problem) -> int:

@@ -100,6 +100,10 @@ class Batch(Protocol):
     """Features, (R, B, ...)."""
     S: Tensor
     """Candidate sets, (R, B, C)."""
+    size: int
+    """Number of rows of each run in the minibatch, on all ranks together; B in a single process."""
+    places: Sequence[slice]
+    """Where in the batch the rows of each shard of the problem are; one slice of all rows without shards."""
 
     def take(self, state: Tensor) -> Tensor:
         """Read this batch's rows of a state tensor (R, N, ...)."""
