@@ -60,13 +60,18 @@ class Group:
         """
         if self.alone:
             return x
-        place, x = x.device, self._reachable(x)
-        most = max(self.exchange(x.shape[1]))
-        padded = x.new_full((len(x), most, *x.shape[2:]), fill)
+        padded = x.new_full((len(x), max(self.exchange(x.shape[1])), *x.shape[2:]), fill)
         padded[:, : x.shape[1]] = x
-        found = [torch.empty_like(padded) for _ in range(self.size)]
-        self._run(dist.all_gather, found, padded)
-        return torch.cat(found, 1).to(place)
+        return torch.cat(list(self.stack(padded)), 1)
+
+    def stack(self, x: Tensor) -> Tensor:
+        """Return the tensors of all ranks, which have the same shape, stacked along a new first axis."""
+        if self.alone:
+            return x.unsqueeze(0)
+        place, x = x.device, self._reachable(x).contiguous()
+        found = [torch.empty_like(x) for _ in range(self.size)]
+        self._run(dist.all_gather, found, x)
+        return torch.stack(found).to(place)
 
     def first(self, x: Tensor) -> Tensor:
         """Return the tensor of rank 0, which has the same shape on all ranks."""
@@ -81,14 +86,9 @@ class Group:
         if self.alone:
             return [value]
         written = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        sizes = self._reachable(torch.zeros(self.size, dtype=torch.int64))
-        sizes[self.rank] = len(written)
-        self._run(dist.all_reduce, sizes)
-        padded = sizes.new_zeros(int(sizes.max()), dtype=torch.uint8)
-        padded[: len(written)] = written
-        found = [torch.empty_like(padded) for _ in range(self.size)]
-        self._run(dist.all_gather, found, padded)
-        texts = (one[:size].cpu().numpy().tobytes() for one, size in zip(found, sizes.tolist(), strict=True))
+        sizes = self.stack(torch.tensor(len(written))).tolist()
+        padded = torch.nn.functional.pad(written, (0, max(sizes) - len(written)))
+        texts = (one[:size].numpy().tobytes() for one, size in zip(self.stack(padded), sizes, strict=True))
         return [json.loads(text) for text in texts]
 
     def require_equal(self, facts: dict[str, str]) -> None:

@@ -70,13 +70,15 @@ class _Normalise(torch.autograd.Function):
             variance = centred.square().mean(1, keepdim=True)
             unbiased = variance * (rows / max(rows - 1, 1))
         else:
-            counted = F.pad(x.sum(1, keepdim=True), (0, 1), value=rows)  # the number of rows is summed along
-            totals = group.total(counted)
-            rows = totals[..., -1:]
-            mean = totals[..., :-1] / rows
-            centred = x - mean
-            variance = group.total(centred.square().sum(1, keepdim=True)) / rows
+            own = x.mean(1, keepdim=True)
+            squares = (x - own).square().sum(1, keepdim=True)
+            parts = group.stack(torch.stack([own, squares, torch.full_like(own, rows)]))  # in one message
+            means, squares, counts = parts.unbind(1)  # (W, R, 1, width) each
+            rows = counts.sum(0)
+            mean = (counts * means).sum(0) / rows
+            variance = (squares + counts * (means - mean).square()).sum(0) / rows
             unbiased = variance * (rows / (rows - 1).clamp_min(1))
+            centred = x - mean
         inverse = (variance + epsilon).rsqrt()
         standard = centred.mul_(inverse)
         ctx.save_for_backward(standard, inverse, weight, *([] if group.alone else [rows]))

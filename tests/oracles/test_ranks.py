@@ -1,0 +1,145 @@
+"""Two ranks train what one process with two shards trains: to 1e-6 in float64, and the ranks agree to the bit."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from candidly.engine.nets import mlp as nets
+from candidly.engine.problem import Problem
+from candidly.engine.ranks import ALONE, divide
+from candidly.methods import Proden
+from candidly.store import states
+from tests.oracles import rank_cases as cases
+
+LIMIT = 60  # seconds for all cases on two cores; half of it is the start of two processes
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train all cases on two ranks; return the folder of their results."""
+    folder = tmp_path_factory.mktemp("ranks")
+    begun = time.monotonic()
+    torch.multiprocessing.spawn(cases.main, args=(2, folder), nprocs=2)
+    print(f"{time.monotonic() - begun:.0f} s")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _narrow_networks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(nets, "HIDDEN", 24)
+    yield
+    assert not torch.distributed.is_initialized()
+
+
+def read(folder: Path, name: str) -> list[dict[str, torch.Tensor]]:
+    return [states.read(folder / f"{name}-{rank}")[0] for rank in range(2)]
+
+
+def assert_equal(found: list[dict[str, torch.Tensor]], whole: dict[str, torch.Tensor]) -> None:
+    """Both ranks' results are those of one process: all but the kept candidates, of which each has its own rows."""
+    first, second = found
+    assert torch.equal(torch.cat([first["kept"], second["kept"]], 1), whole["kept"])
+    assert first.keys() == second.keys() == whole.keys()
+    for name, value in whole.items():
+        if name != "kept":
+            assert torch.equal(first[name], second[name]), name
+            torch.testing.assert_close(first[name], value, rtol=0, atol=1e-6, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("name", cases.CASES)
+def test_ranks_equal_one_process_with_shards(name: str, ranks: Path) -> None:
+    assert_equal(read(ranks, name), cases.result(cases.CASES[name](None)))
+
+
+def test_the_cases_show_something(ranks: Path) -> None:
+    """Cleaners remove candidates, a training stops early, and CroSel selects rows on both shards."""
+    for name in cases.SHARED:
+        for cleaner in ("conformal", "published", "algorithm1"):
+            assert (read(ranks, f"{name} {cleaner}")[0]["history.share_changed"] > 0).any(), (name, cleaner)
+    lengths = {len(read(ranks, f"{name} stopping")[0]["history.loss"]) for name in cases.SHARED}
+    assert min(lengths) < 6
+    assert (read(ranks, "few singles")[0]["history.share_changed"] > 0).any()
+    lost = read(ranks, "stopped")[0]["history.estimated_lost"]
+    assert (lost <= 0.01).all()
+    model = cases.train(cases.make(cases.arrays(), None), cases.make_method("crosel"), None, 4)
+    assert model.method.count.shape == (2, 2, 2)
+    assert (model.method.count > 0).all()
+
+
+def test_shards_differ_from_one_shard() -> None:
+    whole = cases.arrays()
+    one = cases.train(cases.make(whole, None, (272,)), Proden())
+    two = cases.train(cases.make(whole, None), Proden())
+    assert not torch.equal(one.predict(whole["X"]), two.predict(whole["X"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("valen", "VALEN searches nearest neighbours among all rows, and the rows are divided into 2 shards"),
+        ("clsp", "CLSP searches nearest neighbours among all rows"),
+        ("seeds", "differ in seeds; all ranks must train with the same settings"),
+        ("recipe", "differ in recipe"),
+        ("devices", "device names 2 devices, but each rank trains on one"),
+        ("held_out", "run 0 has no held-out rows"),
+    ],
+)
+def test_what_ranks_cannot_do_is_refused_on_both(name: str, words: str, ranks: Path) -> None:
+    for rank in range(2):
+        assert words in states.read(ranks / f"refusals-{rank}")[1][name]
+
+
+def test_an_interrupted_training_continues(ranks: Path) -> None:
+    for again, whole in zip(read(ranks, "again"), read(ranks, "whole"), strict=True):
+        assert again.keys() == whole.keys()
+        assert all(torch.equal(value, whole[name]) for name, value in again.items())
+    saved = list((ranks / "ranks").glob("step-*"))
+    assert len(saved) == 1  # older ones are removed
+    assert sorted(path.name for path in saved[0].iterdir()) == ["shard-1-of-2", "shard-2-of-2"]
+
+
+def test_one_process_continues_a_checkpoint_of_two_shards(ranks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = cases.make(cases.arrays(), None, standardise=True)
+    begun = [int(path.name[5:]) for path in (ranks / "process").glob("step-*")]
+    assert begun
+    assert 0 < begun[0] % 9  # in the middle of an epoch
+    model = cases.interrupted(problem, ranks / "process", 4)
+    assert_equal(read(ranks, "whole"), cases.result(model))
+    other = cases.make(cases.arrays() | {"X": -cases.arrays()["X"]}, None, standardise=True)
+    with pytest.raises(ValueError, match=r"cannot be continued: .*different: problem"):
+        cases.interrupted(other, ranks / "process", 4)
+
+
+def test_a_batch_is_divided_by_the_rows_of_shards() -> None:
+    assert divide(8, torch.tensor([[60, 20], [59, 21]])) == [6, 2]
+    assert divide(8, torch.tensor([[100]])) == [8]
+    assert divide(4, torch.tensor([[1000, 1, 1]])) == [4, 1, 1]  # every shard takes part
+    assert divide(7, torch.tensor([[5, 5, 5]])) == [3, 2, 2]
+    with pytest.raises(ValueError, match="run 1 has no training row in shard 0"):
+        divide(4, torch.tensor([[3, 3], [0, 6]]))
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        ([3, 3], "shards has 6 rows in total but X has 5"),
+        (6, "shards is 6 but X has 5 rows"),
+        (0, "shards is 0"),
+        ([5, 0], "one of shards is 0"),
+    ],
+)
+def test_shards_that_cannot_be_made(shards: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Problem.of([[float(i)] for i in range(5)], [[True, False], *[[False, True]] * 4], shards=shards)
+
+
+def test_a_process_alone_has_one_shard() -> None:
+    problem = Problem.of([[float(i)] for i in range(5)], [[True, False], *[[False, True]] * 4], shards=2)
+    assert problem.group is ALONE
+    assert [(one.number, one.start, one.stop) for one in problem.parts] == [(0, 0, 3), (1, 3, 5)]
+    assert ALONE.exchange({"a": 1}) == [{"a": 1}]
+    assert not ALONE.any(False)
