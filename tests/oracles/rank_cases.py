@@ -1,6 +1,7 @@
 """Trainings that two ranks and one process with two shards must agree on; ranks run `main` in their own process."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from candidly.engine import OneNetwork, soft_ce, training, uniform_weights
 from candidly.engine.model import Model
 from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
+from candidly.engine.ranks import RankLost
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
 from candidly.methods import METHODS, Proden
@@ -219,3 +221,18 @@ def checkpoints(rank: int, folder: Path) -> None:
         raise AssertionError("it was not interrupted")
     again = interrupted(make(arrays(), rank, standardise=True), folder / "ranks", 4)
     states.write(folder / f"again-{rank}", result(again), {})
+
+
+def endless(rank: int, size: int, folder: Path, epochs: int) -> None:
+    """A training that is long enough to be killed; write the result, or what the error says and when."""
+    join(rank, size, folder.parent, f"{folder.name}-store")
+    try:
+        recipe = Recipe(epochs=epochs, batch_size=BATCH)
+        problem = make(arrays(), rank)
+        model = train(
+            problem, make_method("balanced"), CLEANERS["conformal"], recipe=recipe, checkpoint=folder, every=1
+        )
+    except RankLost as error:
+        (folder / f"lost-{rank}").write_text(f"{time.time()} {error}")
+    else:
+        states.write(folder / f"result-{rank}", result(model), {})

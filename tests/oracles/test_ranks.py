@@ -1,5 +1,7 @@
 """Two ranks train what one process with two shards trains: to 1e-6 in float64, and the ranks agree to the bit."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,16 +17,12 @@ from candidly.methods import Proden
 from candidly.store import states
 from tests.oracles import rank_cases as cases
 
-LIMIT = 60  # seconds for all cases on two cores; half of it is the start of two processes
-
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train all cases on two ranks; return the folder of their results."""
     folder = tmp_path_factory.mktemp("ranks")
-    begun = time.monotonic()
     torch.multiprocessing.spawn(cases.main, args=(2, folder), nprocs=2)
-    print(f"{time.monotonic() - begun:.0f} s")
     return folder
 
 
@@ -106,12 +104,43 @@ def test_one_process_continues_a_checkpoint_of_two_shards(ranks: Path, monkeypat
     problem = cases.make(cases.arrays(), None, standardise=True)
     begun = [int(path.name[5:]) for path in (ranks / "process").glob("step-*")]
     assert begun
-    assert 0 < begun[0] % 9  # in the middle of an epoch
+    assert begun[0] % 9 > 0  # in the middle of an epoch
     model = cases.interrupted(problem, ranks / "process", 4)
     assert_equal(read(ranks, "whole"), cases.result(model))
     other = cases.make(cases.arrays() | {"X": -cases.arrays()["X"]}, None, standardise=True)
     with pytest.raises(ValueError, match=r"cannot be continued: .*different: problem"):
         cases.interrupted(other, ranks / "process", 4)
+
+
+def start(folder: Path, epochs: int) -> Any:
+    folder.mkdir(exist_ok=True)
+    for left in (*folder.glob("lost-*"), *folder.parent.glob(f"{folder.name}-store")):
+        left.unlink()
+    return torch.multiprocessing.spawn(cases.endless, args=(2, folder, epochs), nprocs=2, join=False)
+
+
+def test_a_killed_rank_ends_the_other_with_a_sentence_and_both_continue(tmp_path: Path) -> None:
+    epochs = 40
+    whole = start(tmp_path / "whole", epochs)
+    killed = start(tmp_path / "killed", epochs)
+    while not list((tmp_path / "killed").glob("step-*/shard-2-of-2/state.json")):
+        assert all(process.is_alive() for process in killed.processes)
+        time.sleep(0.05)
+    os.kill(killed.processes[1].pid, signal.SIGKILL)
+    ended = time.time()
+    killed.processes[0].join(30)
+    when, _, words = (tmp_path / "killed" / "lost-0").read_text().partition(" ")
+    assert float(when) - ended < 10
+    assert words.startswith("rank 0 of 2 cannot reach another rank, which has probably ended")
+    assert "with a checkpoint they continue" in words
+    assert "\n" not in words
+    again = start(tmp_path / "killed", epochs)
+    while not again.join() or not whole.join():
+        pass
+    for rank in range(2):
+        found = [states.read(tmp_path / name / f"result-{rank}")[0] for name in ("killed", "whole")]
+        assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
+        assert len(found[0]["history.loss"]) == epochs
 
 
 def test_a_batch_is_divided_by_the_rows_of_shards() -> None:

@@ -522,7 +522,7 @@ def fit(
     host = next((place for place in places if place.type != "cuda"), None)
     if graph == "on" and host is not None:
         raise ValueError(f"graph='on' needs a CUDA device but training is on {host}; use graph='auto'")
-    hidden = None if progress is None else not progress
+    hidden = True if problem.group.rank else None if progress is None else not progress  # one bar for all ranks
 
     def build(runs: range, sizes: Tensor | None = None, place: torch.device = places[0]) -> Training:
         part = problem.take_runs(runs).to(place)
