@@ -4,13 +4,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import distributed, nn
 
+from candidly import PartialLabelClassifier
 from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.engine import OneNetwork, soft_ce, training, uniform_weights
 from candidly.engine.model import Model
@@ -19,6 +23,7 @@ from candidly.engine.problem import Problem
 from candidly.engine.ranks import RankLost
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
+from candidly.estimator import sharing
 from candidly.methods import METHODS, Proden
 from candidly.store import states
 from tests.oracles.cases import EPOCHS, FEATURES, make_method
@@ -185,6 +190,64 @@ def main(rank: int, size: int, folder: Path) -> None:
     states.write(folder / f"refusals-{rank}", {}, refusals(rank))
     checkpoints(rank, folder)
     distributed.destroy_process_group()
+
+
+def frame(rank: int | None) -> tuple[pa.Table, list[list[str]]]:
+    """A table in which each shard has a class and a category that the other one has not."""
+    whole = arrays()
+    late = np.arange(len(whole["X"])) >= SHARDS[0]
+    names = np.array(["a", "b", "c", "d"])
+    colour = np.where(late, "red", np.where(whole["y"] > 1, "green", "blue")).astype(object)
+    colour[::17] = None
+    S = whole["S"].copy()
+    S[:, 3] &= late
+    S[:, 0] &= ~late
+    S[~S.any(1), 1] = True
+    numbers = {f"x{j}": whole["X"][:, j] * (1 + 9 * late) for j in range(FEATURES)}
+    table = pa.table(numbers | {"colour": pa.array(colour, pa.string())})
+    own = range(len(late)) if rank is None else range(sum(SHARDS[:rank]), sum(SHARDS[: rank + 1]))
+    return table.take(pa.array(own)), [names[S[i]].tolist() for i in own]
+
+
+CLASSIFIERS: dict[str, dict[str, Any]] = {
+    "folds": {"folds": 3, "alpha": 0.2},
+    "one fold": {"folds": 1, "validation_fraction": 0.5, "early_stopping": True, "cleaner": None, "net": "linear"},
+    "sampled": {"folds": 2, "members": 2, "alpha": 0.2},  # with a sample of 150 rows
+}
+
+
+def classify(name: str, rank: int | None) -> PartialLabelClassifier:
+    """Fit a classifier, without a random state on ranks: they share that of rank 0."""
+    X, y = frame(rank)
+    settings = {"max_epochs": 2, "device": "cpu", "random_state": 5, "force_cleaning": True} | CLASSIFIERS[name]
+    if rank == 1:
+        settings["random_state"] = None
+    most, precise = 150 if name == "sampled" else 10**5, partial(Problem.of, dtype=torch.float64)
+    with patch.object(sharing, "MOST_ROWS", most), patch.object(Problem, "of", precise):
+        return PartialLabelClassifier(**settings).fit(X, y, shards=SHARDS if rank is None else 1)
+
+
+def classified(classifier: PartialLabelClassifier) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """What is compared: local results, and what all ranks share."""
+    X, _ = frame(None)
+    found = {"p": torch.tensor(classifier.predict_proba(X)), "sets": torch.tensor(classifier.predict_p(X))}
+    found |= {"own.kept": torch.tensor(classifier.candidates_.matrix), "limits": torch.tensor(classifier.limits_)}
+    found |= {"own.q": torch.tensor(classifier.candidate_proba_), "counts": classifier.calibration_.counts}
+    facts = {"features": classifier.features_.to_json(), "classes": classifier.classes_.tolist()}
+    facts |= {"trained on": classifier.trained_on_, "sample": len(classifier.fit_record_.candidates)}
+    return found, facts
+
+
+def classifiers(rank: int, size: int, folder: Path) -> None:
+    """Fit all classifiers; rank 0 saves them."""
+    join(rank, size, folder)
+    for name in CLASSIFIERS:
+        classifier = classify(name, rank)
+        states.write(folder / f"classifier {name}-{rank}", *classified(classifier))
+        classifier.save(folder / f"saved {name}")
+        states.write(
+            folder / f"classifier {name} again-{rank}", *classified(classifier.set_params(alpha=0.4).reclean())
+        )
 
 
 def interrupted(problem: Problem, folder: Path, epochs: int, **keywords: Any) -> Model:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from candidly import PartialLabelClassifier
 from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
 from candidly.engine.ranks import ALONE, divide
@@ -23,6 +25,14 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train all cases on two ranks; return the folder of their results."""
     folder = tmp_path_factory.mktemp("ranks")
     torch.multiprocessing.spawn(cases.main, args=(2, folder), nprocs=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fit classifiers on two ranks; return the folder of their results."""
+    folder = tmp_path_factory.mktemp("classifiers")
+    torch.multiprocessing.spawn(cases.classifiers, args=(2, folder), nprocs=2)
     return folder
 
 
@@ -110,6 +120,65 @@ def test_one_process_continues_a_checkpoint_of_two_shards(ranks: Path, monkeypat
     other = cases.make(cases.arrays() | {"X": -cases.arrays()["X"]}, None, standardise=True)
     with pytest.raises(ValueError, match=r"cannot be continued: .*different: problem"):
         cases.interrupted(other, ranks / "process", 4)
+
+
+@pytest.mark.parametrize("name", cases.CLASSIFIERS)
+def test_a_classifier_over_ranks_equals_one_process_with_shards(name: str, classifiers: Path) -> None:
+    whole = cases.classify(name, None)
+    saved = PartialLabelClassifier.load(classifiers / f"saved {name}")
+    assert saved.candidates_.matrix.shape == whole.fit_record_.candidates.matrix.shape
+    X, _ = cases.frame(None)
+    np.testing.assert_allclose(saved.predict_proba(X), whole.predict_proba(X), atol=1e-6)
+    for what in (f"classifier {name}", f"classifier {name} again"):
+        wanted, facts = cases.classified(whole)
+        (first, own), (second, other) = (states.read(classifiers / f"{what}-{rank}") for rank in range(2))
+        assert own == other == facts
+        assert facts["classes"] == ["a", "b", "c", "d"]
+        for key in ("p", "sets", "limits", "counts"):
+            assert torch.equal(first[key], second[key]), key
+            torch.testing.assert_close(first[key], wanted[key], rtol=0, atol=1e-6)
+        q = torch.cat([first["own.q"], second["own.q"]])
+        torch.testing.assert_close(q, wanted["own.q"], rtol=0, atol=1e-6)
+        kept = torch.cat([first["own.kept"], second["own.kept"]])
+        assert torch.equal(kept, wanted["own.kept"])
+        whole.set_params(alpha=0.4).reclean()
+
+
+def test_all_rows_are_the_sample_unless_there_are_many() -> None:
+    sample = {name: len(cases.classify(name, None).fit_record_.candidates) for name in cases.CLASSIFIERS}
+    assert sample["folds"] == sum(cases.SHARDS)
+    assert sample["sampled"] in (148, 149, 150)
+
+
+def test_columns_are_encoded_by_the_rows_of_all_shards(classifiers: Path) -> None:
+    features = PartialLabelClassifier.load(classifiers / "saved folds").features_
+    assert sum("red" in line or "blue" in line or "green" in line for line in features.encoded_names) == 3
+    one = PartialLabelClassifier(max_epochs=1, folds=2, device="cpu", random_state=0, force_cleaning=True).fit(
+        *cases.frame(None)
+    )
+    assert one.features_.to_json() == features.to_json()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"base": "logistic-regression"}, "base is trained in one process"),
+        ({"method": "valen"}, "VALEN searches nearest neighbours"),
+    ],
+)
+def test_what_divided_rows_cannot_be_trained_with(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PartialLabelClassifier(device="cpu", **settings).fit(*cases.frame(None), shards=2)
+
+
+def test_groups_stay_together_within_shards() -> None:
+    X, y = cases.frame(None)
+    groups = np.arange(len(y)) // 8
+    settings: dict[str, Any] = {"max_epochs": 1, "folds": 2, "device": "cpu", "force_cleaning": True}
+    classifier = PartialLabelClassifier(cleaner="algorithm1", random_state=0, **settings).fit(
+        X, y, groups=groups, shards=[136, 136]
+    )
+    assert len(classifier.candidates_) == len(y)
 
 
 def start(folder: Path, epochs: int) -> Any:
