@@ -17,9 +17,11 @@ from candidly.tables import files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
 from candidly.tables.labelled import Labelled, VoteColumns
+from candidly.tables.parts import count_rows, find_parts, read_blocks
 from candidly.tables.schema import Schema, check_column
 from candidly.tables.streams import Rows
 
+_LEAST_ROWS = 2  # of a process
 _ROW = re.compile(r" in row ([0-9]+), ")
 
 
@@ -104,6 +106,43 @@ def _read_source(
 def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
     """Read a table with a column of candidates."""
     return labelled.read_labelled(table, find_schema(table, candidates, reading), classes=read_classes(reading.classes))
+
+
+def read_share(table: str, candidates: str, reading: ReadingOptions, rank: int = 0, ranks: int = 1) -> Labelled:
+    """Read the share of one of several processes in a table of one or several files: consecutive rows, about as many.
+
+    The files are one table, in the order of their names.
+    """
+    import pyarrow as pa
+
+    if table == "-":
+        raise ValueError("the table is standard input, which several processes cannot share; name a file or a folder")
+    parts = find_parts(table)
+    schema = find_schema(str(parts[0]), candidates, reading)
+    counts = [count_rows(part, delimiter=schema.delimiter) for part in parts]
+    start, stop = sum(counts) * rank // ranks, sum(counts) * (rank + 1) // ranks
+    if stop - start < _LEAST_ROWS:
+        raise ValueError(
+            f"{table} has {sum(counts)} rows for {ranks} processes; each needs at least {_LEAST_ROWS}, so start fewer"
+        )
+    found, at = [], 0
+    for part, count in zip(parts, counts, strict=True):
+        if at < stop and start < at + count:
+            for block in read_blocks(part, delimiter=schema.delimiter, texts=labelled.text_columns(schema)):
+                first, last = max(start - at, 0), min(stop - at, block.num_rows)
+                if first < last:
+                    found.append(block.slice(first, last - first))
+                at += block.num_rows
+                if at >= stop:
+                    break
+        else:
+            at += count
+    try:
+        rows = pa.concat_tables(found, promote_options="permissive")
+    except pa.ArrowInvalid as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"the files of {table} have columns of different types ({reason}); convert them") from None
+    return labelled.split_table(rows, table, schema, classes=read_classes(reading.classes), start=start)
 
 
 def find_schema(table: str, candidates: str | None, reading: ReadingOptions, like: Schema | None = None) -> Schema:

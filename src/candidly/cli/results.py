@@ -33,7 +33,7 @@ def training_rows(classifier: PartialLabelClassifier) -> Cleaned:
     """Return the training rows of a classifier after cleaning."""
     assert classifier.fit_record_ is not None, "rows are left out only when a model is saved"
     return Cleaned(
-        classifier.fit_record_.candidates,
+        classifier.original_candidates_,
         classifier.candidates_,
         classifier.transduction_,
         classifier.confidence_,

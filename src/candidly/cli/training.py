@@ -42,8 +42,12 @@ def fit(
     keeps the candidates of its rows and their held-out probabilities, so that `clean` and `audit` need not train again
     (--model).
 
+    Under torchrun (`torchrun --standalone --nproc-per-node 2 -m candidly fit 'rows/*.parquet' ...`) each process trains
+    on its share of the rows, all train the same networks, and --cleaned is a folder with one file per process.
+
     Args:
-        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
+        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input; or several files: a folder, or
+            a pattern in quotes such as 'rows/*.parquet'.
         candidates: Column of candidates: text such as cat|dog, or lists.
         out: Folder for the model.
         cleaned: Also write the table that `candidly clean` writes: a file, or - for standard output.
@@ -52,11 +56,18 @@ def fit(
     """
     from candidly.cli.checks import check_apart, check_base, check_folder, check_folds, check_page, check_table
     from candidly.cli.output import describe_report, describe_size, name_place, write_page
-    from candidly.cli.reading import read
+    from candidly.cli.ranks import fit_share
+    from candidly.cli.reading import read, read_share
     from candidly.cli.results import check_cleaned, cleaned_table, training_rows
+    from candidly.engine.ranks import find_group
     from candidly.report import saved, summarise
     from candidly.tables import files
+    from candidly.tables.parts import is_several
 
+    group = find_group()
+    if not group.alone:
+        fit_share(group, table, candidates, out, cleaned, report, lean, reading, training, output)
+        return
     with output.hide_warnings():
         replaced = check_folder(out)
         check_page(report, out)
@@ -67,7 +78,8 @@ def fit(
                 check_apart("the table", cleaned, out)
             check_table(cleaned, [table], output, "--cleaned")
         with output.busy(f"reading {table}"):
-            rows = read(table, candidates, reading)
+            several = is_several(table)
+            rows = read_share(table, candidates, reading) if several else read(table, candidates, reading)
         if cleaned is not None:
             check_cleaned(rows.schema, rows.candidates.classes, cleaned)
         classifier = train(rows, training, output)
@@ -113,12 +125,14 @@ def clean(options: CleaningOptions, *, out: str, train_rows: Number = None, shar
     """
     from candidly.cli.checks import check_folds, check_model, check_page, check_source, check_table
     from candidly.cli.output import describe_new_rows, describe_report, describe_reuse, describe_votes, write_page
+    from candidly.cli.ranks import check_alone
     from candidly.cli.reading import naming
     from candidly.cli.results import check_cleaned, cleaned_table, training_rows
     from candidly.cli.streams import clean_stream, is_stream
     from candidly.report import summarise
     from candidly.tables import files
 
+    check_alone("clean")
     if is_stream(options.table, out):
         clean_stream(options, out, train_rows, shard)
         return
@@ -175,9 +189,11 @@ def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = 
     from candidly.cleaning.budget import MIN_ROWS
     from candidly.cli.checks import check_folds, check_model, check_page, check_source
     from candidly.cli.output import describe_audit, describe_reuse, describe_status, describe_votes, write_page
+    from candidly.cli.ranks import check_alone
     from candidly.cli.reading import read_checked
     from candidly.report import summarise
 
+    check_alone("audit")
     with options.output.hide_warnings():
         check_folds(options.training.folds)
         check_source(options)

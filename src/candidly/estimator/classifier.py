@@ -139,6 +139,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     candidates_ : Candidates
         The training rows' candidates after cleaning by `budget_` at level `alpha`. Only held-out rows with a positive
         weight are cleaned, so with ``folds=1`` few are. The most probable candidate of a row is always kept.
+    original_candidates_ : Candidates
+        The training rows' candidates before cleaning.
     transduction_ : ndarray, shape (n,)
         The most probable candidate of each training row, by name.
     confidence_ : ndarray, shape (n,)
@@ -160,7 +162,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     alpha_ : float or None
         The level of `candidates_` and `limits_`; None if `budget_` is None.
     fit_record_ : FitRecord or None
-        What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). A
+        What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). If
+        the rows were divided into shards, it is about a sample of the held-out rows of all of them, while the
+        attributes from `candidates_` to `outside_proba_` are those of this process until the model is saved. A
         model that was saved with ``lean=True``, or by an older version, has None, and none of the attributes from
         `candidates_` to `outside_proba_`.
     ledger_ : tuple of VerificationPlan
@@ -637,6 +641,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def candidates_(self) -> Candidates:
         """The training rows' candidates after cleaning."""
         return self._cleaned.kept
+
+    @property
+    @usual_settings
+    def original_candidates_(self) -> Candidates:
+        """The training rows' candidates before cleaning."""
+        return self._cleaned.candidates
 
     @property
     @usual_settings
