@@ -13,8 +13,9 @@ import torch
 
 from candidly import PartialLabelClassifier
 from candidly.engine.nets import mlp as nets
+from candidly.engine.nets.synchronise import synchronise
 from candidly.engine.problem import Problem
-from candidly.engine.ranks import ALONE, divide
+from candidly.engine.ranks import ALONE, Group, divide
 from candidly.methods import Proden
 from candidly.store import states
 from tests.oracles import rank_cases as cases
@@ -241,3 +242,39 @@ def test_a_process_alone_has_one_shard() -> None:
     assert [(one.number, one.start, one.stop) for one in problem.parts] == [(0, 0, 3), (1, 3, 5)]
     assert ALONE.exchange({"a": 1}) == [{"a": 1}]
     assert not ALONE.any(False)
+
+
+@pytest.mark.parametrize(
+    ("device", "backend"), [("cpu", "gloo"), pytest.param("cuda", "cpu:gloo,cuda:nccl", marks=pytest.mark.gpu)]
+)
+@pytest.mark.parametrize("cleaner", cases.CLEANERS)
+@pytest.mark.parametrize("name", ["balanced", "crosel"])
+def test_a_group_of_one_rank_trains_as_a_process_alone(
+    name: str, cleaner: str, device: str, backend: str, tmp_path: Path
+) -> None:
+    """On CUDA this shows that steps with NCCL's collectives are captured, not that they work between cards."""
+    settings: dict[str, Any] = {"device": device, "graph": "on" if device == "cuda" else "auto"}
+    method, whole, rows = cases.make_method(name), cases.arrays(), (sum(cases.SHARDS),)
+    alone = cases.train(cases.make(whole, None, rows), method, cases.CLEANERS[cleaner], 4, **settings)
+    place = f"file://{tmp_path / 'store'}"
+    torch.distributed.init_process_group(backend, init_method=place, rank=0, world_size=1)
+    try:
+        problem = cases.make(whole, None, rows)
+        assert not problem.group.alone
+        model = cases.train(problem, method, cases.CLEANERS[cleaner], 4, **settings)  # a warning is an error here
+    finally:
+        torch.distributed.destroy_process_group()
+    wanted, found = cases.result(alone), cases.result(model)
+    for key, value in wanted.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=1e-6, equal_nan=True, msg=key)
+
+
+def test_a_custom_network_keeps_its_layers() -> None:
+    """Batch normalisation over ranks replaces that of custom networks only while training."""
+    net, group = cases.Normalised(), Group(0, 1, alone=False)
+    before = repr(net), [type(module) for module in net.modules()], list(net.state_dict())
+    synchronise(net, group)
+    assert repr(net) == before[0]
+    assert [type(module) for module in net.modules()] != before[1]
+    synchronise(net, ALONE)
+    assert (repr(net), [type(module) for module in net.modules()], list(net.state_dict())) == before

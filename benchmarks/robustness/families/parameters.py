@@ -857,6 +857,17 @@ _TARGETS: dict[str, Target] = {
                 good("a list", list(range(made.ROWS)), np.arange(made.ROWS)),
                 good("int8", np.zeros(made.ROWS, np.int8), np.zeros(made.ROWS, np.int64)),
             ),
+            "shards": (
+                bad("zero", 0),
+                bad("a text", "two"),
+                bad("None", None),
+                bad("too many", made.ROWS + 1),
+                bad("another sum", [made.ROWS, 1]),
+                bad("an empty shard", [made.ROWS, 0]),
+                bad("a fraction", 1.5),
+                bad("an object", Anything()),
+                good("sizes", [made.ROWS // 2, made.ROWS - made.ROWS // 2], 2),
+            ),
             "dtype": (
                 bad("a text", "float32"),
                 bad("None", None),
