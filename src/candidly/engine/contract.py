@@ -41,8 +41,8 @@ Rows may be divided among processes (`candidly.engine.ranks`); N and B are then 
 engine sums gradients and batch statistics, so nothing needs to know about it as long as
 
 - the loss is a mean over the rows of the minibatch, without terms that compare rows with each other,
-- state is stored per row (R, N, ...), or is the same in all processes: sums over rows are ``problem.group.total(sums)``,
-  in ``setup``, ``epoch_end`` and ``calibrate`` as well as in steps, and all processes must call it equally often,
+- state is stored per row (R, N, ...), or is the same in all processes: sums over rows are
+  ``problem.group.total(sums)``, in steps as well as in other functions, and all processes must call it equally often,
 - row numbers are not stored.
 
 A method or cleaner that must see all rows calls ``problem.refuse_shards("what it does")`` in ``setup``.

@@ -440,6 +440,8 @@ def fit(
     Runs that do not fit into the device's memory together are trained in groups, one after the other, and a warning
     says so. A run's result is the same in any group, up to rounding.
 
+    Under torchrun all processes train the same networks, each on the rows of its problem (docs/guides/scale.md).
+
     Parameters
     ----------
     problem : Problem
@@ -463,7 +465,8 @@ def fit(
         A folder to save to every `every` epochs and on interrupt (Ctrl-C). If it already holds a checkpoint of the
         same training, training resumes from it, and the result equals an uninterrupted training to the bit. While
         training lasts, the folder is locked: another training that uses it is refused. Groups of runs have a folder
-        each in it, and training resumes with the same groups.
+        each in it, and training resumes with the same groups. So do shards of the rows, and training may resume with
+        another number of processes.
     every : int
         Epochs between checkpoints.
     progress : bool, optional
