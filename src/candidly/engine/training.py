@@ -32,7 +32,7 @@ from candidly.engine.groups import Joined, checkpoint_folder, find_groups, split
 from candidly.engine.memory import require_runs, require_schedule
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
-from candidly.engine.optim import Adam, HostAdam, Optimiser, Sgd, schedule
+from candidly.engine.optim import NUMBERS_PER_WEIGHT, Adam, HostAdam, Nesterov, Optimiser, Sgd, schedule
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe, find_recipe, smaller_rate
 from candidly.engine.stopping import Watch, check_held_out, interruptible
@@ -79,11 +79,14 @@ class Training:
         size = recipe.batch(counts)
         self.steps = -(-max(counts) // size)  # per epoch, rounded up
         require_schedule(recipe.epochs, self.steps, problem.runs, recipe.schedule == "one-cycle")
-        numbers = 4 if recipe.optimiser == "adam" else 2  # per weight: itself, its gradient, and Adam's two averages
+        numbers = NUMBERS_PER_WEIGHT[recipe.optimiser]
+        self.method.total_epochs = recipe.epochs
         self.method.setup(self.problem, builder(self.problem, net, half, numbers=numbers))
         noise = self.method.noise + self.cleaner.noise
         known = problem.y is not None
-        self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
+        self.batch = Batch(
+            self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment, self.method.views
+        )
         self.sweep = Sweep(self.problem, self.method)
         # The step within the training and within the epoch, in one tensor so that one kernel advances both.
         self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
@@ -109,6 +112,8 @@ class Training:
             active = [any(net is one for one in nets) for nets in trained for _ in range(self.steps)]
             if self.recipe.optimiser == "sgd":
                 optimisers[name] = Sgd(net, rates)
+            elif self.recipe.optimiser == "nesterov":
+                optimisers[name] = Nesterov(net, rates, self.recipe.weight_decay)
             else:
                 adam = HostAdam if self.problem.X.device.type == "cpu" else Adam
                 optimisers[name] = adam(net, rates, momenta, active, self.recipe.weight_decay)
