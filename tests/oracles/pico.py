@@ -81,4 +81,3 @@ class Pico(Twin):
     def epoch_end(self, epoch: int) -> None:
         last = self.run.epochs - 1
         self.phi = 0.95 + (0.8 - 0.95) * min(epoch + 1, last) / last
-

@@ -35,9 +35,6 @@ class Batch:
         augment: bool = False,
         views: Sequence[str] = (),
     ):
-        if augment and problem.X.ndim != 4:
-            shape = tuple(problem.X.shape[1:])
-            raise ValueError(f"rows have shape {shape}, but augment=True flips (channels, height, width) images")
         runs, n = problem.runs, len(problem.X)
         new = problem.new_zeros
         self._problem = problem

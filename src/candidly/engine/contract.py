@@ -166,7 +166,10 @@ class Method:
         return "main"
 
     def trains(self, phase: Hashable) -> Sequence[nn.Module]:
-        """Return the networks that the loss of this phase depends on; by default all."""
+        """Return the networks that the loss of this phase depends on; by default all.
+
+        A network that no phase trains is the method's to change in `after_step`, such as an average of another one.
+        """
         return list(self.networks().values())
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:

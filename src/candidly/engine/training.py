@@ -66,6 +66,7 @@ class Training:
         sizes: Sequence[int] = (),
     ):
         on_cuda = problem.X.device.type == "cuda"
+        _check_images(problem, recipe)
         self.recipe = recipe
         self.cleaner = copy.copy(cleaner)
         self.method = copy.copy(method)
@@ -110,6 +111,8 @@ class Training:
         optimisers: dict[str, Optimiser] = {}
         for name, net in networks.items():
             active = [any(net is one for one in nets) for nets in trained for _ in range(self.steps)]
+            if not any(active):  # the method moves it itself, as a momentum encoder
+                continue
             if self.recipe.optimiser == "sgd":
                 optimisers[name] = Sgd(net, rates)
             elif self.recipe.optimiser == "nesterov":
@@ -558,6 +561,14 @@ def _check_arguments(problem: Any, method: Any, cleaner: Any, net: Any) -> None:
     arguments.instance("cleaner", cleaner, (Cleaner, type(None)), "an instance, such as candidly.Conformal(), or None")
     if isinstance(net, nn.Module):
         raise ValueError("net is a module; pass a function that returns a new one, because every run needs its own")
+
+
+def _check_images(problem: Problem, recipe: Recipe) -> None:
+    """Raise ValueError if the recipe flips what are not images."""
+    for name in ("augment", "test_flips"):
+        if getattr(recipe, name) and problem.X.ndim != 4:
+            shape = tuple(problem.X.shape[1:])
+            raise ValueError(f"rows have shape {shape}, but {name}=True flips (channels, height, width) images")
 
 
 def _unreached(nets: Sequence[nn.Module], parameters: Sequence[Tensor], grads: Sequence[Tensor | None]) -> str:

@@ -74,6 +74,8 @@ class Crosel(Method):
     lambda_cr: float = 2.0
     bank: Literal["training", "sweep"] = "training"
 
+    views = ("weak", "weak")
+
     def __post_init__(self) -> None:
         arguments.settings(self, warmup={"least": 0}, confidence={"least": 0, "most": 1}, lambda_cr={"least": 0})
 
@@ -91,7 +93,6 @@ class Crosel(Method):
         self.cursor = new(1, dtype=torch.int64)  # (1,): where the next selected batch starts in the pool
         self.fraction = new(runs)  # (R,): r
         self.images = problem.X.ndim == 4
-        self.views = ("weak", "weak")
         self.noise = 2 * NOISE_PER_MIX if self.images else 0
 
     def _logits(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""PiCO: H. Wang, R. Xiao, Y. Li, L. Feng, G. Niu, G. Chen, J. Zhao, *Contrastive Label Disambiguation for PLL*, ICLR 2022.
+"""PiCO: H. Wang, R. Xiao, Y. Li, L. Feng, et al., *Contrastive Label Disambiguation for PLL*, ICLR 2022.
 
 A classifier (probabilities p) has an embedding of unit length beside its logits: u of an image's weak view. A second
 network, the momentum encoder, follows the classifier slowly, θ' ← m'θ' + (1 − m')θ; its embedding of the strong view is
@@ -34,10 +34,16 @@ from torch.nn import functional as F
 
 from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, soft_ce
+from candidly.engine.memory import require_tensor
 from candidly.engine.nets.resnet import FEATURES
 
 PHI_FIRST, PHI_LAST = 0.95, 0.8
 """φ in (3) at the start and at the end of the training."""
+
+
+def _one_hot(label: Tensor, like: Tensor) -> Tensor:
+    """Return one-hot vectors (..., C) of labels; torch's function reads the labels back from the device."""
+    return (label.unsqueeze(-1) == torch.arange(like.shape[-1], device=like.device)).to(like.dtype)
 
 
 @dataclass
@@ -69,6 +75,8 @@ class Pico(OneNetwork):
     momentum: float = 0.999
     prototype_momentum: float = 0.99
 
+    views = ("weak", "strong")
+
     def __post_init__(self) -> None:
         part = {"least": 0, "most": 1}
         arguments.settings(
@@ -79,7 +87,6 @@ class Pico(OneNetwork):
             momentum=part,
             prototype_momentum=part,
         )
-        self.views = ("weak", "strong")
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build both networks, an empty queue and prototypes of zeros."""
@@ -88,18 +95,31 @@ class Pico(OneNetwork):
         self.net.requires_grad_(True)  # the embedding's layer, too, which other methods keep fixed
         self.encoder = copy.deepcopy(self.net)
         self.q = problem.initial_weights  # (R, N, C)
-        self.prototypes = new(runs, problem.num_classes, FEATURES)  # (R, C, 128)
-        self.queued = new(runs, self.queue, FEATURES)  # (R, Q, 128): embeddings k
+        width = self._width(problem)
+        require_tensor((runs, self.queue, width), self.q.dtype, problem.X.device)
+        self.prototypes = new(runs, problem.num_classes, width)  # (R, C, features)
+        self.queued = new(runs, self.queue, width)  # (R, Q, features): embeddings k
         self.labels = new(runs, self.queue, dtype=torch.int64) - 1  # (R, Q): their predicted candidates; -1 is empty
         self.cursor = new(1, dtype=torch.int64)  # (1,): where the next embeddings are written in the queue
         self.phi = new(1) + PHI_FIRST  # (1,): φ
+
+    def _width(self, problem: Problem) -> int:
+        """Return the number of features of the network."""
+        if problem.X.is_meta:  # a saved model is being loaded, without this state
+            return FEATURES
+        row = problem.X[:1].to(problem.dtype)
+        self.net.eval()
+        with torch.no_grad():
+            features = self.net.features(row.expand(problem.runs, *row.shape))  # type: ignore[operator]
+        self.net.train()
+        return int(features.shape[-1])
 
     def phase(self, epoch: int) -> Hashable:
         """Return "first" for the first epoch, then "main"."""
         return "main" if epoch else "first"
 
     def trains(self, phase: Hashable) -> Sequence[nn.Module]:
-        """The momentum encoder only follows."""
+        """Train the classifier; the momentum encoder follows it."""
         return [self.net]
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
@@ -114,7 +134,7 @@ class Pico(OneNetwork):
         q = batch.take(self.q)
         if phase == "main":
             nearest = torch.where(kept, u @ self.prototypes.mT, -torch.inf).argmax(-1)
-            q = torch.lerp(F.one_hot(nearest, q.shape[-1]).to(q.dtype), q, self.phi)  # (3)
+            q = torch.lerp(_one_hot(nearest, q), q, self.phi)  # (3)
             batch.put(self.q, q)
             contrast = self._contrast(query, key, label)
         else:
@@ -126,8 +146,6 @@ class Pico(OneNetwork):
     def _both(self, net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and embeddings of unit length."""
         z, features = net.both(x)  # type: ignore[operator]
-        if features.shape[-1] != FEATURES:
-            raise ValueError(f"features(x) of the network returns {features.shape[-1]} numbers; return {FEATURES}")
         return z, F.normalize(features, dim=-1)
 
     def _contrast(self, query: Tensor, key: Tensor, label: Tensor) -> Tensor:
@@ -150,7 +168,7 @@ class Pico(OneNetwork):
     def _move_prototypes(self, u: Tensor, label: Tensor) -> None:
         """Equation (4) for all rows of the minibatch, one after the other."""
         m = self.prototype_momentum
-        chosen = F.one_hot(label, self.prototypes.shape[1]).to(u.dtype)  # (R, B, C)
+        chosen = _one_hot(label, self.q)  # (R, B, C)
         total = chosen.sum(1)
         later = total.unsqueeze(1) - chosen.cumsum(1)  # of each row's class, how many follow it
         moved = self.prototypes * m ** total.unsqueeze(-1) + (chosen * (1 - m) * m**later).mT @ u
@@ -166,7 +184,7 @@ class Pico(OneNetwork):
 
     def after_step(self, batch: Batch, phase: Hashable) -> None:
         """Let the momentum encoder follow."""
-        slow, fast = (list(net.parameters()) for net in (self.encoder, self.net))
+        slow, fast = (tuple(net.parameters()) for net in (self.encoder, self.net))
         torch._foreach_lerp_(slow, fast, 1 - self.momentum)
 
     def epoch_end(self, epoch: int, sweep: Sweep) -> None:

@@ -44,9 +44,10 @@ class Plcr(OneNetwork):
 
     weight: float = 1.0
 
+    views = ("weak", "strong", "strong")
+
     def __post_init__(self) -> None:
         arguments.settings(self, weight={"least": 0})
-        self.views = ("weak", "strong", "strong")
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build the network; λ starts at 0."""
