@@ -30,7 +30,7 @@ from tests.oracles.cases import EPOCHS, FEATURES, make_method
 
 BATCH = 32
 SHARDS = (150, 122)  # rows of each; they differ, so that slices of minibatches and padding differ
-SHARED = [name for name in METHODS if name != "valen"]
+SHARED = [name for name in METHODS if name not in ("valen", "pico")]
 CLEANERS: dict[str, Cleaner | None] = {
     "none": None,
     "conformal": Conformal(warmup=1),
@@ -159,6 +159,7 @@ def refusals(rank: int) -> dict[str, str]:
     problem = make(arrays(), rank)
     return {
         "valen": message(lambda: train(problem, METHODS["valen"]())),
+        "pico": message(lambda: train(problem, METHODS["pico"]())),
         "clsp": message(lambda: train(problem, Proden(), find_clsp())),
         "seeds": message(lambda: train(make(arrays(), rank, seeds=(3, 4 + rank)), Proden())),
         "recipe": message(lambda: train(problem, Proden(), epochs=2 + rank)),

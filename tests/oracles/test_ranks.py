@@ -90,6 +90,7 @@ def test_shards_differ_from_one_shard() -> None:
     ("name", "words"),
     [
         ("valen", "VALEN searches nearest neighbours among all rows, and the rows are divided into 2 shards"),
+        ("pico", "PiCO compares every row with a queue of others"),
         ("clsp", "CLSP searches nearest neighbours among all rows"),
         ("seeds", "differ in seeds; all ranks must train with the same settings"),
         ("recipe", "differ in recipe"),
