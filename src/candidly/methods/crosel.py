@@ -151,7 +151,7 @@ class Crosel(Method):
         """Equation (2), summed over both networks."""
         B = batch.rows.shape[1]
         parts = list(zip(self.problem.parts, batch.places, strict=True))
-        count = torch.cat([self.count[..., [shard.number]].expand(-1, -1, p.stop - p.start) for shard, p in parts], -1)
+        count = torch.cat([self._count(shard).expand(-1, -1, p.stop - p.start) for shard, p in parts], -1)  # (R, 2, B)
         drawn = torch.cat([self._drawn(shard, place.stop - place.start) for shard, place in parts], -1)
         self.cursor += 1
         rows = torch.where(count > 0, drawn, batch.rows.unsqueeze(1))  # (R, 2, B)
@@ -165,8 +165,12 @@ class Crosel(Method):
     def _drawn(self, shard: Shard, size: int) -> Tensor:
         """Return the next selected rows of a shard, (R, 2, size), in a cycle."""
         position = self.cursor * size + torch.arange(size, device=self.cursor.device)
-        count = self.count[..., [shard.number]]  # (R, 2, 1)
-        return shard.start + self.pool[:, shard.start : shard.stop].mT.gather(2, position % count.clamp_min(1))
+        rows = self.pool[:, shard.start : shard.stop].mT
+        return shard.start + rows.gather(2, position % self._count(shard).clamp_min(1))
+
+    def _count(self, shard: Shard) -> Tensor:
+        """Return how many rows of a shard are selected, (R, 2, 1)."""
+        return self.count[..., shard.number : shard.number + 1]
 
     def epoch_end(self, epoch: int, sweep: Sweep) -> None:
         """Select by equation (1)."""

@@ -56,7 +56,7 @@ class Linear(nn.Module):
 class _Normalise(torch.autograd.Function):
     """Batch normalisation over the rows of each run on all ranks, with the closed form of its gradient.
 
-    The mean and the biased and unbiased variance are returned, too.
+    The mean and the unbiased variance are returned, too.
     """
 
     @staticmethod
