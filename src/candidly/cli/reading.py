@@ -16,6 +16,7 @@ from candidly.tables import files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
 from candidly.tables.labelled import Labelled, VoteColumns
+from candidly.tables.provenance import check_encoders, of_table
 from candidly.tables.schema import Schema, check_column
 
 
@@ -123,6 +124,7 @@ def read_new_rows(
     delimiter, categories = _delimiter(delimiter, table, schema), _categories(features)
     given = [(option, name) for option, name in named.items() if name is not None]
     found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
+    check_encoders(of_table(found, labelled.name_of(table)), schema.encoders, labelled.name_of(table))
     for option, name in [*given, *(("--drop", name) for name in dropped)]:
         check_column(found, labelled.name_of(table), name, option)
     for name in dropped:

@@ -77,15 +77,16 @@ class _Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         components = None if self.components_ is None else Reduction(self.components_).digest()
         return Provenance(column, self.encoder, network.version, network.weights, prepared, components)
 
-    def set_components(self, components: NDArray[np.float32] | None) -> Self:
+    def set_components(self, components: NDArray[np.float32]) -> Self:
         """Use components (d, N) that another encoder computed instead of those of `fit`."""
-        self.n_components = None if components is None else components.shape[1]
+        self.n_components = components.shape[1]
+        self.n_features_out_ = components.shape[1]
         self.components_ = components
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether `transform` can be called."""
-        return self.n_components is None or hasattr(self, "components_")
+        return self.n_components is None or getattr(self, "components_", None) is not None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_network"}

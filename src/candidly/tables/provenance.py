@@ -76,7 +76,12 @@ _check = list_of(
 
 def of_table(table: Any, file: str) -> tuple[Provenance, ...]:
     """Return the encoders that the metadata of an Arrow table lists; raise ValueError if the list is damaged."""
-    noted = (table.schema.metadata or {}).get(KEY)
+    return of_schema(table.schema, file)
+
+
+def of_schema(schema: Any, file: str) -> tuple[Provenance, ...]:
+    """Return the encoders that the metadata of an Arrow schema lists; raise ValueError if the list is damaged."""
+    noted = (schema.metadata or {}).get(KEY)
     if noted is None:
         return ()
     try:
