@@ -89,13 +89,21 @@ def test_a_file_written_in_blocks_equals_one_written_whole(tmp_path: Path, suffi
 
 def test_a_file_that_fails_is_not_written(tmp_path: Path) -> None:
     lists = table(3).append_column("more", pa.array([["a"], ["b"], [None]]))
-    with (
-        pytest.raises(ValueError, match="missing values, which CSV does not have"),
-        parts.BlockWriter(tmp_path / "t.csv") as writer,
-    ):
-        for row in range(3):
-            writer.write(lists.slice(row, 1))
+
+    def write() -> None:
+        with parts.BlockWriter(tmp_path / "t.csv") as writer:
+            for row in range(3):
+                writer.write(lists.slice(row, 1))
+
+    with pytest.raises(ValueError, match="missing values, which CSV does not have"):
+        write()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_text_without_rows_has_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n")
+    assert (parts.count_rows(path), parts.column_names(path)) == (0, ["a", "b"])
 
 
 _cells = st.text(st.sampled_from('ab,"\n 1é'), max_size=5)

@@ -51,7 +51,7 @@ def read(source: Text, texts: Collection[str]) -> Any:
 def column_names(source: Text) -> list[str]:
     """Return the names of the columns."""
     _check_start(source)
-    return _names(source, _read_header(source))
+    return _names(source, _read_header(source, may_be_alone=True))
 
 
 def count_rows(source: Text) -> int:
@@ -61,8 +61,10 @@ def count_rows(source: Text) -> int:
 
     _check_start(source)
     _check_quotes(source)
-    header = _read_header(source)
+    header = _read_header(source, may_be_alone=True)
     _names(source, header)
+    if next(_split_rows(source), None) is None:
+        return 0
     read = pyarrow.csv.ReadOptions(use_threads=False, block_size=_BYTES)
     parse = pyarrow.csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True)
     types = pyarrow.csv.ConvertOptions(include_columns=header[:1], column_types={header[0]: pa.binary()})
@@ -232,7 +234,7 @@ def _warn_of_swallowed_rows(source: Text, names: Sequence[str], columns: Sequenc
                 return
 
 
-def _read_header(source: Text) -> list[str]:
+def _read_header(source: Text, *, may_be_alone: bool = False) -> list[str]:
     # Bytes that are not UTF-8 become surrogates here: on later lines they are reported with their row.
     with source.open() as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="") as text:
         rows = (row for row in csv.reader(text, delimiter=source.delimiter) if row)
@@ -254,7 +256,7 @@ def _read_header(source: Text) -> list[str]:
             f"{source.name} has the one column {header[0][:60]!r}; if {other!r} separates its columns, name it with "
             f"{option('delimiter')}"
         )
-    if is_alone:  # some versions of pyarrow crash on such a file
+    if is_alone and not may_be_alone:  # some versions of pyarrow crash on such a file
         raise ValueError(f"{source.name} has no rows; pass at least one")
     return header
 

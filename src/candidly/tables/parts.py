@@ -69,9 +69,7 @@ def find_parts(source: files.FilePath) -> list[Path]:
     kinds = {_format(part): part for part in reversed(parts)}
     if len(kinds) > 1:
         one, other, *_ = sorted(kinds.values())
-        raise ValueError(
-            f"{source} has files of different formats, {one.name} and {other.name}; choose one by a pattern"
-        )
+        raise ValueError(f"{source} has {one.name} and {other.name}, of different formats; choose one with a pattern")
     return parts
 
 
