@@ -19,6 +19,7 @@ from candidly.report.facts import LevelFacts, ReportFacts, Truth
 from candidly.report.summary import compare
 from candidly.tables import files
 from candidly.tables.labelled import Labelled
+from candidly.tables.provenance import Provenance
 
 
 def describe_report(report: ReportFacts, places: Mapping[str, str | Path | None]) -> tuple[list[str], dict[str, Any]]:
@@ -138,6 +139,20 @@ def describe_predictions(
         lines.append(f"classes per set: {size:.2f}; empty sets: {empty}")
         facts |= {"mean_set_size": size, "empty_sets": empty}
     return [*lines, f"predictions: {name_place(out)}"], facts
+
+
+def describe_embedding(
+    counts: Mapping[str, int], made: Provenance, seconds: float, out: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about encoded rows."""
+    rows, broken = counts["rows"], counts["broken"]
+    lines = [f"{rows} rows, {counts['features']} features from {made.encoder} (weights {made.weights[:8]})"]
+    if broken:
+        lines.append(f"rows left out because their image is missing or cannot be read: {broken}")
+    lines.append(f"encoded in {seconds:.1f} s; features: {name_place(out)}")
+    facts = {"rows": rows, "broken": broken, "num_features": counts["features"], "encoder": made.encoder}
+    facts |= {"version": made.version, "weights": made.weights, "seconds": seconds, "features": out}
+    return lines, facts
 
 
 def describe_evaluation(result: Evaluation, plot: Path | None) -> tuple[list[str], dict[str, Any]]:

@@ -119,7 +119,9 @@ def read_like(file: str, column: str) -> tuple[Provenance, NDArray[np.float32] |
     if made is None:
         known = ", ".join(repr(one.column) for one in encoders)
         has = f"has features of {known}, not of {column!r}" if known else "has no features of an encoder"
-        raise ValueError(f"{file} {has}; name a file that `candidly embed` wrote, and the column with --image or --text")
+        raise ValueError(
+            f"{file} {has}; name a file that `candidly embed` wrote, and the column with --image or --text"
+        )
     packed = (found.metadata or {}).get(_COMPONENTS + column.encode())
     return made, None if packed is None else unpack(packed, file)
 

@@ -99,6 +99,16 @@ class _Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Yield the input of the network for `size` rows at a time."""
         raise NotImplementedError
 
+    def _width(self, network: Network, device: torch.device) -> int:
+        """Return the number of features of a network."""
+        with torch.inference_mode():
+            batch, _ = next(self._batches(self._blank(), 1, network, device))
+            return int(network.encode(batch).shape[1])
+
+    def _blank(self) -> Any:
+        """Return a row without content."""
+        raise NotImplementedError
+
     def _load(self, rows: int = 0) -> Network:
         """Check the parameters, and return the network, which is loaded once."""
         networks.find(self.encoder, self._kind)
@@ -148,8 +158,8 @@ class _Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     found[start : start + taken] = features
                 start += taken
                 bar.update(taken)
-        if found is None:
-            raise ValueError("X has no image that can be read; pass at least one")
+        if found is None:  # no image can be read
+            found = np.full((len(items), self._width(network, device)), np.nan, np.float32)
         if self.n_components is None:
             self.n_features_out_ = found.shape[1]
         return found
@@ -218,9 +228,12 @@ class ImageEncoder(_Encoder):
         arguments.choice("broken", self.broken, ("error", "missing"))
         if hasattr(X, "detach"):
             X = X.detach().cpu().numpy()
-        if isinstance(X, np.ndarray) and X.ndim == 4:
-            return X
+        if isinstance(X, np.ndarray) and X.ndim in (3, 4):
+            return X if X.ndim == 4 else X[..., None]
         return _column(X, "a path of an image file, or an image of bytes (height, width, channels)")
+
+    def _blank(self) -> NDArray[np.uint8]:
+        return np.zeros((1, 8, 8, 3), np.uint8)
 
     def _batches(
         self, items: Any, size: int, network: Network, device: torch.device
@@ -315,6 +328,9 @@ class TextEncoder(_Encoder):
         if wrong is not None:
             raise ValueError(f"X holds {arguments.shown(wrong)}; pass texts")
         return ["" if is_missing(one) else str(one) for one in found]
+
+    def _blank(self) -> list[str]:
+        return [""]
 
     def _batches(
         self, items: Any, size: int, network: Network, device: torch.device

@@ -144,11 +144,14 @@ def need(module: str, encoder: str, install: str) -> Any:
         if error.name != module.partition(".")[0]:
             raise ImportError(f"{module}, which {encoder} needs, lacks the package {error.name}; install it") from error
         raise ModuleNotFoundError(
-            f"{encoder} needs the package {module}, which is not installed; run `pip install {install}`", name=error.name
+            f"{encoder} needs the package {module}, which is not installed; run `pip install {install}`",
+            name=error.name,
         ) from None
     except (ImportError, OSError, RuntimeError) as error:  # such as a build of torchvision for another build of torch
         reason = " ".join(str(error).split())[:200]
-        raise ImportError(f"{module}, which {encoder} needs, cannot be imported ({reason}); install it again") from error
+        raise ImportError(
+            f"{module}, which {encoder} needs, cannot be imported ({reason}); install it again"
+        ) from error
 
 
 def versions(*packages: str) -> str:

@@ -98,7 +98,11 @@ def load_onnx(file: str, kind: Kind, device: torch.device) -> Network:
         raise not_loaded(encoder, error) from error
     given, shape = session.get_inputs()[0], session.get_inputs()[0].shape
     as_bytes = given.type == "tensor(uint8)"
-    if len(shape) != 4 or (isinstance(shape[1], int) and shape[1] != 3) or given.type not in ("tensor(float)", "tensor(uint8)"):
+    if (
+        len(shape) != 4
+        or (isinstance(shape[1], int) and shape[1] != 3)
+        or given.type not in ("tensor(float)", "tensor(uint8)")
+    ):
         raise ValueError(
             f"{file} takes {given.type} of shape {shape}; an encoder of images takes float32 or uint8 of shape "
             "(batch, 3, height, width)"

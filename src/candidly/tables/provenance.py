@@ -67,8 +67,9 @@ class Provenance:
 
 
 _check = list_of(
-    record({**dict.fromkeys(("column", "encoder", "version", "weights", "preparation"), text),
-            "reduction": optional(text)}),
+    record(
+        {**dict.fromkeys(("column", "encoder", "version", "weights", "preparation"), text), "reduction": optional(text)}
+    ),
     0,
     _MOST,
 )
