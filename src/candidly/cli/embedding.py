@@ -12,9 +12,6 @@ from candidly.cli.parsing import Named
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from candidly.encoders.embedding import Embedding
     from candidly.tables.streams import Rows, Stream
 
@@ -312,7 +309,5 @@ class _Job:
         with stream.alone("components", self.output.progress):
             if not file.is_file():
                 self._fit([str(part.path) for part in stream.parts])
-                components: NDArray[np.float32] | None = self.made.encoder.components_
-                assert components is not None, "they were just computed"
-                store.replace(file, pack(components))
+                store.replace(file, pack(self.made.encoder.components_))
             self.made.encoder.set_components(unpack(file.read_bytes(), str(file)))

@@ -86,7 +86,7 @@ class Embedding:
         columns = [*table.columns, *(pa.array(column, pa.float32()) for column in np.ascontiguousarray(features.T))]
         joined = pa.Table.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata))
         joined = provenance.attach(joined, self.encoder.provenance(self.column))
-        if self.encoder.components_ is None:
+        if self.encoder.n_components is None:
             return joined
         key, packed = _COMPONENTS + self.column.encode(), pack(self.encoder.components_)
         return joined.replace_schema_metadata({**joined.schema.metadata, key: packed})

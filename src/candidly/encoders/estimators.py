@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -37,132 +38,152 @@ class _Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     batch_size: int | None
     device: str
     verbose: int
+    components_: NDArray[np.float32]
     _kind: Kind
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Load the encoder and, with `n_components`, compute the components from at most 10,000 of the rows."""
         items = self._read(X)
-        self._load(len(items))
+        self._check_rows(len(items))
+        self._load()
         if self.n_components is not None:
-            self._reduce(self._encode(_some(items)))
+            self._reduce(self._encode(_some(items), None))
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **more: Any) -> NDArray[np.float32]:
         """Return the features of the rows; with `n_components`, their components are computed first."""
         items = self._read(X)
-        self._load(len(items))
-        features = self._encode(items)
-        if self.n_components is not None:
-            self._reduce(_some(features))
-            features = features @ self.components_
-        return features
+        self._check_rows(len(items))
+        features = self._encode(items, None)
+        return features if self.n_components is None else features @ self._reduce(_some(features))
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return the features of rows, (n, d) in float32."""
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} has n_components and is not fitted; call fit first")
-        features = self._encode(self._read(X))
-        return features if self.components_ is None else features @ self.components_
+        return self._encode(self._read(X), self._components())
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features: embedding_0, embedding_1, …"""
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
+        """Return the names of the features: ``embedding_0``, ``embedding_1`` and so on."""
         return np.array([f"{_PREFIX}_{j}" for j in range(self.n_features_out_)], dtype=object)
+
+    @property
+    def n_features_out_(self) -> int:
+        """The number of columns of the result."""
+        components = self._components()
+        return self._load().width if components is None else components.shape[1]
 
     def provenance(self, column: str) -> Provenance:
         """Return the encoder's name, version and digest of weights, for features of a column of this name."""
-        network = self._load()
+        loaded, components = self._load(), self._components()
+        network = loaded.network
         prepared = "" if network.preparation is None else str(network.preparation)
-        components = None if self.components_ is None else Reduction(self.components_).digest()
-        return Provenance(column, self.encoder, network.version, network.weights, prepared, components)
+        reduction = None if components is None else Reduction(components).digest()
+        return Provenance(column, self.encoder, network.version, network.weights, prepared, reduction)
 
     def set_components(self, components: NDArray[np.float32]) -> Self:
         """Use components (d, N) that another encoder computed instead of those of `fit`."""
-        self.n_components = components.shape[1]
-        self.n_features_out_ = components.shape[1]
+        width = self._load().width
+        if components.ndim != 2 or len(components) != width:
+            raise ValueError(
+                f"components has the shape {components.shape}, but {self.encoder} has {width} features; pass those of "
+                "the same encoder"
+            )
+        self.n_components = self.n_components or components.shape[1]
         self.components_ = components
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether `transform` can be called."""
-        return self.n_components is None or getattr(self, "components_", None) is not None
+        return self.n_components is None or hasattr(self, "components_")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_network"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
 
     def _read(self, X: Any) -> Any:
         """Return the rows in a form that can be sliced."""
         raise NotImplementedError
 
-    def _batches(self, items: Any, size: int, network: Network, device: torch.device) -> Iterator[Any]:
-        """Yield the input of the network for `size` rows at a time."""
+    def _batches(self, items: Any, size: int, loaded: "_Loaded") -> Iterator[tuple[Any, NDArray[np.bool_]]]:
+        """Yield the input of the network for `size` rows at a time, and which of these rows it holds."""
         raise NotImplementedError
-
-    def _width(self, network: Network, device: torch.device) -> int:
-        """Return the number of features of a network."""
-        with torch.inference_mode():
-            batch, _ = next(self._batches(self._blank(), 1, network, device))
-            return int(network.encode(batch).shape[1])
 
     def _blank(self) -> Any:
-        """Return a row without content."""
+        """Return one row without content."""
         raise NotImplementedError
 
-    def _load(self, rows: int = 0) -> Network:
+    def _components(self) -> NDArray[np.float32] | None:
+        """Return the components that features are reduced to; None if they are not reduced."""
+        if self.n_components is None:
+            return None
+        if not hasattr(self, "components_"):
+            raise NotFittedError(f"this {type(self).__name__} has n_components and is not fitted; call fit first")
+        return self.components_
+
+    def _check_rows(self, rows: int) -> None:
+        if self.n_components is not None:
+            number = arguments.integer("n_components", self.n_components, least=1)
+            if rows < number:
+                raise ValueError(
+                    f"n_components is {number}, but X has {rows} rows; pass more rows, or fewer components"
+                )
+
+    def _load(self) -> "_Loaded":
         """Check the parameters, and return the network, which is loaded once."""
         networks.find(self.encoder, self._kind)
-        number = None if self.n_components is None else arguments.integer("n_components", self.n_components, least=1)
         if self.batch_size is not None:
             arguments.integer("batch_size", self.batch_size, least=1)
-        if number is not None and 0 < rows < number:
-            raise ValueError(f"n_components is {number}, but there are {rows} rows; pass more rows or fewer components")
         device = find_device(self.device)
-        known = getattr(self, "_network", None)
-        if known is None or known[:2] != (self.encoder, device):
-            known = self.encoder, device, networks.load(self.encoder, self._kind, device)
-            self._network = known
-        if number is None:
-            self.components_ = None
-        return known[2]
+        known: _Loaded | None = getattr(self, "_loaded", None)
+        if known is None or (known.encoder, known.device) != (self.encoder, device):
+            known = _Loaded(self.encoder, device, networks.load(self.encoder, self._kind, device))
+            with torch.inference_mode():
+                batch, _ = next(self._batches(self._blank(), 1, known))
+                known = replace(known, width=int(known.network.encode(batch).shape[1]))
+            self._loaded = known
+        return known
 
-    def _reduce(self, features: NDArray[np.float32]) -> None:
+    def _reduce(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Compute the components, and return them."""
         assert self.n_components is not None, "only called with n_components"
         if self.n_components > features.shape[1]:
             raise ValueError(
                 f"n_components is {self.n_components}, but {self.encoder} has {features.shape[1]} features; pass fewer"
             )
         found = features[np.isfinite(features).all(1)]
+        if len(found) < self.n_components:
+            raise ValueError(
+                f"n_components is {self.n_components}, but only {len(found)} images can be read; pass fewer components"
+            )
         self.components_ = Reduction.fit(found, self.n_components).components
-        self.n_features_out_ = self.components_.shape[1]
+        return self.components_
 
-    def _encode(self, items: Any) -> NDArray[np.float32]:
-        """Return all features of the rows."""
-        network, device = self._load(), find_device(self.device)
+    def _encode(self, items: Any, components: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        """Return the features of the rows, or their components."""
+        loaded = self._load()
+        network, device = loaded.network, loaded.device
         size = network.batch_size or self.batch_size or (_BATCH_CUDA if device.type == "cuda" else _BATCH_CPU)
-        found: NDArray[np.float32] | None = None
-        start = 0
-        hidden = not self.verbose
+        found = np.full((len(items), loaded.width if components is None else components.shape[1]), np.nan, np.float32)
+        start, hidden = 0, not self.verbose
         with (
             torch.inference_mode(),
             tqdm(total=len(items), desc="encoding", unit=self._kind, disable=hidden, delay=2, leave=False) as bar,
         ):
-            for batch, good in self._batches(items, size, network, device):
-                taken = len(good)
-                features = np.full((taken, 0), np.nan, np.float32)
+            for batch, good in self._batches(items, size, loaded):
                 if good.any():
-                    features = _spread(network.encode(batch), good)
-                if found is None and features.shape[1]:
-                    found = np.full((len(items), features.shape[1]), np.nan, np.float32)
-                if found is not None and features.shape[1]:
-                    found[start : start + taken] = features
-                start += taken
-                bar.update(taken)
-        if found is None:  # no image can be read
-            found = np.full((len(items), self._width(network, device)), np.nan, np.float32)
-        if self.n_components is None:
-            self.n_features_out_ = found.shape[1]
+                    features = network.encode(batch)[: int(good.sum())].float().cpu().numpy()
+                    found[start : start + len(good)][good] = features if components is None else features @ components
+                start += len(good)
+                bar.update(len(good))
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Loaded:
+    """A network on a device, and its number of features."""
+
+    encoder: str
+    device: torch.device
+    network: Network
+    width: int = 0
 
 
 class ImageEncoder(_Encoder):
@@ -187,8 +208,9 @@ class ImageEncoder(_Encoder):
 
     Attributes
     ----------
-    components_ : ndarray, shape (d, n_components), or None
-        The components of the reduction.
+    components_ : ndarray, shape (d, components)
+        The components of the reduction, if there is one; there are fewer than `n_components` if the rows of `fit` have
+        a smaller rank.
     n_features_out_ : int
         The number of columns of the result.
 
@@ -235,9 +257,8 @@ class ImageEncoder(_Encoder):
     def _blank(self) -> NDArray[np.uint8]:
         return np.zeros((1, 8, 8, 3), np.uint8)
 
-    def _batches(
-        self, items: Any, size: int, network: Network, device: torch.device
-    ) -> Iterator[tuple[Tensor, NDArray[np.bool_]]]:
+    def _batches(self, items: Any, size: int, loaded: _Loaded) -> Iterator[tuple[Tensor, NDArray[np.bool_]]]:
+        network, device = loaded.network, loaded.device
         prepare = network.preparation
         assert prepare is not None, "an encoder of images says how it prepares them"
         if isinstance(items, np.ndarray):
@@ -332,9 +353,7 @@ class TextEncoder(_Encoder):
     def _blank(self) -> list[str]:
         return [""]
 
-    def _batches(
-        self, items: Any, size: int, network: Network, device: torch.device
-    ) -> Iterator[tuple[list[str], NDArray[np.bool_]]]:
+    def _batches(self, items: Any, size: int, loaded: _Loaded) -> Iterator[tuple[list[str], NDArray[np.bool_]]]:
         for start in range(0, len(items), size):
             batch = items[start : start + size]
             yield batch, np.ones(len(batch), dtype=bool)
@@ -370,14 +389,3 @@ def _fill(batch: Tensor, size: int | None) -> Tensor:
     if size is None or len(batch) == size:
         return batch
     return torch.cat([batch, batch[-1:].expand(size - len(batch), *batch.shape[1:])])
-
-
-def _spread(features: Tensor, good: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Return features with missing values for the rows that are not good."""
-    taken = int(good.sum())
-    values = features[:taken].float().cpu().numpy()
-    if good.all():
-        return values
-    spread = np.full((len(good), values.shape[1]), np.nan, np.float32)
-    spread[good] = values
-    return spread

@@ -1,7 +1,7 @@
 """Encoders of Hugging Face: transformers for images and texts, and sentence transformers. Weights are safetensors."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from candidly.store import read_json
 
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # no pickles, and no code
 _OTHERS = ["onnx/*", "openvino/*"]  # the same weights in other formats
-_INTERPOLATION = {2: "bilinear", 3: "bicubic"}  # numbers of PIL
+_INTERPOLATION: dict[int, Literal["bilinear", "bicubic"]] = {2: "bilinear", 3: "bicubic"}  # numbers of PIL
+_MOST = 4096  # pixels of an input, by side
 _TEXT_EXTRA = "'candidly[text]'"
 
 
@@ -155,7 +156,7 @@ def _height_and_width(size: Any, file: Path) -> tuple[int, int]:
     if isinstance(size, int):
         return size, size
     edges = size if isinstance(size, dict) else {}
-    found = edges.get("height", edges.get("shortest_edge")), edges.get("width", edges.get("shortest_edge"))
-    if not all(type(one) is int and 0 < one <= 4096 for one in found):
-        raise OSError(f"{file} has the size {shown(size)}; it must name height and width")
-    return found
+    height, width = (edges.get(name, edges.get("shortest_edge")) for name in ("height", "width"))
+    if type(height) is int and type(width) is int and 0 < height <= _MOST and 0 < width <= _MOST:
+        return height, width
+    raise OSError(f"{file} has the size {shown(size)}; it must name height and width")

@@ -118,7 +118,7 @@ def read_image(path: str | os.PathLike[str]) -> Tensor:
 
 
 def to_tensor(item: Any) -> Tensor:
-    """Return one image, given as a path, an array (height, width, channels) or an image of PIL, as `read_image` does."""
+    """Return one image, a path, an array (height, width, channels) or an image of PIL, as `read_image` does."""
     if isinstance(item, str | os.PathLike):
         return read_image(item)
     if hasattr(item, "convert"):

@@ -150,7 +150,7 @@ def need(module: str, encoder: str, install: str) -> Any:
     except (ImportError, OSError, RuntimeError) as error:  # such as a build of torchvision for another build of torch
         reason = " ".join(str(error).split())[:200]
         raise ImportError(
-            f"{module}, which {encoder} needs, cannot be imported ({reason}); install it again"
+            f"{module}, which {encoder} needs, cannot be imported ({reason}); install it again, for your build of torch"
         ) from error
 
 
@@ -168,7 +168,7 @@ def digest(network: nn.Module) -> str:
     return found.hexdigest()
 
 
-def ready(network: nn.Module, device: torch.device) -> nn.Module:
+def ready(network: Any, device: torch.device) -> Any:
     """Return a network on the device, for evaluation, with channels last in memory."""
     return network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from candidly.encoders.images import Preparation
+from candidly.encoders.images import IMAGENET_MEAN, IMAGENET_STD, Preparation
 from candidly.encoders.networks import Kind, Network, digest, need, not_loaded, ready, versions
 
 _SIZE = 224  # of inputs whose size an ONNX file leaves open
@@ -42,8 +42,10 @@ def load_timm(name: str, kind: Kind, device: torch.device) -> Network:
     except (RuntimeError, OSError, ValueError) as error:
         raise not_loaded(encoder, error) from error
     config = timm.data.resolve_model_data_config(network)
+    _, height, width = config["input_size"]
     preparation = Preparation(
-        *config["input_size"][1:],
+        height,
+        width,
         tuple(config["mean"]),
         tuple(config["std"]),
         None if config["crop_mode"] == "squash" else config["crop_pct"],
@@ -67,9 +69,10 @@ def load_open_clip(name: str, kind: Kind, device: torch.device) -> Network:
     except (RuntimeError, OSError, ValueError) as error:
         raise not_loaded(encoder, error) from error
     config = open_clip.get_model_preprocess_cfg(network)
-    size = config["size"] if isinstance(config["size"], tuple | list) else (config["size"],) * 2
+    height, width = config["size"] if isinstance(config["size"], tuple | list) else (config["size"],) * 2
     preparation = Preparation(
-        *size,
+        height,
+        width,
         tuple(config["mean"]),
         tuple(config["std"]),
         None if config.get("resize_mode") == "squash" else 1.0,
@@ -96,13 +99,10 @@ def load_onnx(file: str, kind: Kind, device: torch.device) -> Network:
         session = onnxruntime.InferenceSession(file, providers=providers)
     except Exception as error:  # onnxruntime derives its errors from no narrower class
         raise not_loaded(encoder, error) from error
-    given, shape = session.get_inputs()[0], session.get_inputs()[0].shape
-    as_bytes = given.type == "tensor(uint8)"
-    if (
-        len(shape) != 4
-        or (isinstance(shape[1], int) and shape[1] != 3)
-        or given.type not in ("tensor(float)", "tensor(uint8)")
-    ):
+    given = session.get_inputs()[0]
+    shape, is_float, is_bytes = given.shape, given.type == "tensor(float)", given.type == "tensor(uint8)"
+    channels = shape[1] if len(shape) == 4 else None
+    if not (is_float or is_bytes) or not (channels == 3 or isinstance(channels, str)):
         raise ValueError(
             f"{file} takes {given.type} of shape {shape}; an encoder of images takes float32 or uint8 of shape "
             "(batch, 3, height, width)"
@@ -121,7 +121,8 @@ def load_onnx(file: str, kind: Kind, device: torch.device) -> Network:
 
     weights = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     fixed = shape[0] if isinstance(shape[0], int) else None
-    preparation = Preparation(height, width, **scale, as_bytes=as_bytes)
+    mean, std = scale.get("mean", IMAGENET_MEAN), scale.get("std", IMAGENET_STD)
+    preparation = Preparation(height, width, mean, std, as_bytes=is_bytes)
     return Network(encode, versions("onnxruntime"), weights, preparation, fixed)
 
 

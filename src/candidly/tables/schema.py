@@ -99,7 +99,8 @@ class Schema:
             return self
         free = [column for column in columns if column not in {*self.named.values(), *self.drop}]
         roles = {role: column for role, column in like.named.items() if role not in self.named and column in free}
-        return replace(self, **roles, drop=[*self.drop, *(column for column in like.drop if column in free)])
+        completed: dict[str, Any] = {**roles, "drop": [*self.drop, *(column for column in like.drop if column in free)]}
+        return replace(self, **completed)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything in JSON types; without `encoders` if there are none."""
