@@ -1,5 +1,7 @@
 """The command embed: features of images and texts from a pretrained encoder."""
 
+import glob
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -42,7 +44,7 @@ def embed(
     the encoder's name, version and digest of weights, which `candidly fit` saves with a model: `candidly predict`
     refuses features of another encoder. The guide "Images and texts" lists the encoders.
 
-    If --out is a folder, every file of the source gets a file in it. A killed run goes on when the command is given
+    If --out is a folder, which must exist or end in /, every file of the source gets a file in it. A killed run goes on when the command is given
     again, and several processes can share the work (--shard).
 
     Args:
@@ -69,8 +71,8 @@ def embed(
         if like is not None and (encoder is not None or reduce is not None):
             raise ValueError("--like names encoder and components; remove --encoder and --reduce")
         kind = "image" if text is None else "text"
-        to_folder = _check_out(source, out, output, shard, reduce)
         is_table = _is_table(source)
+        to_folder = _check_out(source, out, output, is_table=is_table, shard=shard, reduce=reduce)
         if is_table and image is None and text is None:
             raise ValueError(
                 f"{source} is a table; name its column of image paths with --image, or of texts with --text"
@@ -88,28 +90,28 @@ def embed(
     output.show(*describe_embedding(counts, made.encoder.provenance(column), seconds, out), to_stderr=out == "-")
 
 
-def _check_out(source: str, out: str, output: OutputOptions, shard: str | None, reduce: int | None) -> bool:
+def _check_out(
+    source: str, out: str, output: OutputOptions, *, is_table: bool, shard: str | None, reduce: int | None
+) -> bool:
     """Return whether the results go to a folder; raise if they cannot be written."""
     from candidly.cli.checks import check_table
+    from candidly.cli.streams import is_stream
     from candidly.tables import files
 
-    if out != "-" and files.suffix_of(out) not in files.SUFFIXES:
+    if is_stream(source, out) if is_table else out.endswith(("/", os.sep)) or os.path.isdir(out):
         return True
     if shard is not None:
-        raise ValueError(f"--shard needs a folder for the results, and --out is {out}; name a folder")
+        raise ValueError(f"--shard needs a folder for the results, and --out is {out}; name a folder, such as out/")
+    check_table(out, [source] if is_table else [], output)
     if reduce is not None and files.is_text_file(out):
         raise ValueError(
             f"--reduce needs a file that can hold the components, and --out is {out}; name a .parquet or .arrow file"
         )
-    check_table(out, [source], output)
     return False
 
 
 def _is_table(source: str) -> bool:
     """Return whether a source is a table: a file with such a suffix, or a folder or pattern that has one."""
-    import glob
-    import os
-
     from candidly.tables import files
 
     if source == "-":
@@ -195,13 +197,12 @@ class _Job:
         from candidly.tables.parts import BlockWriter, find_parts
 
         counts = {"rows": 0, "features": 0, "broken": 0}
-        whole = self.source == "-" or files.is_text_file(self.source)
         parts = [self.source] if self.source == "-" else [str(part) for part in find_parts(self.source)]
         self._fit(parts)
 
         def results() -> Iterator[Any]:
             for part in parts:
-                for block in self._blocks(part, whole):
+                for block in self._blocks(part):
                     result, more = self._apply(block, part)
                     for name in counts:
                         counts[name] = more[name] if name == "features" else counts[name] + more[name]
@@ -245,17 +246,16 @@ class _Job:
         found = stream.run(step, texts=stream.columns, rows=_ROWS, progress=progress)["totals"]
         return {"rows": 0, "broken": 0, **found, "features": self.made.encoder.n_features_out_}
 
-    def _blocks(self, part: str, whole: bool) -> Iterator[Any]:
-        """Yield the rows of a file; a single file of text is read as a whole, so that its columns have one type."""
+    def _blocks(self, part: str) -> Iterator[Any]:
+        """Yield the rows of a file; text is read as a whole, so that its columns have one type."""
         from candidly.tables import files
-        from candidly.tables.parts import column_names, read_blocks
+        from candidly.tables.parts import read_blocks
 
-        if whole:
+        if part == "-" or files.is_text_file(part):
             table = files.read(part, delimiter=self.delimiter, texts=[self.made.column])
             yield from (table.slice(start, _ROWS) for start in range(0, table.num_rows, _ROWS))
         else:
-            texts = column_names(part, delimiter=self.delimiter) if files.is_text_file(part) else ()
-            yield from read_blocks(part, rows=_ROWS, delimiter=self.delimiter, texts=texts)
+            yield from read_blocks(part, rows=_ROWS)
 
     def _apply(self, table: Any, part: str) -> tuple[Any, dict[str, int]]:
         """Return a block with its features, and counts."""

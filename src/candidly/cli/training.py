@@ -7,24 +7,21 @@ from candidly.cli.options import (
     CleaningOptions,
     File,
     Levels,
+    Number,
     OutputOptions,
     ReadingOptions,
     RequiredColumn,
     Table,
     TableArgument,
+    Text,
     TrainingOptions,
 )
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
 if TYPE_CHECKING:
     from candidly.candidates.votes import Votes
-    from candidly.estimator import Cleaned, PartialLabelClassifier
+    from candidly.estimator import PartialLabelClassifier
     from candidly.tables.labelled import Labelled
-
-_RESULT = (
-    *("candidates", "kept", "removed", "predicted", "confidence", "priority", "scores", "outside", "outside_score"),
-    "true",
-)
 
 
 def fit(
@@ -56,6 +53,7 @@ def fit(
     from candidly.cli.checks import check_apart, check_base, check_folder, check_folds, check_page, check_table
     from candidly.cli.output import describe_report, describe_size, name_place, write_page
     from candidly.cli.reading import read
+    from candidly.cli.results import check_cleaned, cleaned_table, training_rows
     from candidly.report import saved, summarise
     from candidly.tables import files
 
@@ -71,15 +69,17 @@ def fit(
         with output.busy(f"reading {table}"):
             rows = read(table, candidates, reading)
         if cleaned is not None:
-            _check_result(rows, cleaned, rows.schema.separator)
-        classifier = _train(rows, training, output)
+            check_cleaned(rows.schema, rows.candidates.classes, cleaned)
+        classifier = train(rows, training, output)
         with output.busy("estimating what cleaning costs"):
             facts = summarise(classifier, rows.title, rows.ids, rows.labels)
         with output.busy("writing the results"):
             with files.writing(out):
                 classifier.save(out, {saved.FILE: saved.to_bytes(facts)}, lean=lean)
             if cleaned is not None:
-                files.write(_result(rows, _cleaned(classifier), cleaned), cleaned, separator=rows.schema.separator)
+                files.write(
+                    cleaned_table(rows, training_rows(classifier), cleaned), cleaned, separator=rows.schema.separator
+                )
             write_page(facts, report)
     lines, found = describe_report(facts, {"model": out, "cleaned": cleaned, "report": report})
     size, sizes = describe_size(out, classifier, lean)
@@ -89,7 +89,7 @@ def fit(
     output.show(lines, found | sizes | {"replaced": replaced}, to_stderr=cleaned == "-")
 
 
-def clean(options: CleaningOptions, *, out: str) -> None:
+def clean(options: CleaningOptions, *, out: str, train_rows: Number = None, shard: Text = None) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
     Networks that were not trained on a row score its candidates. The result has one line per row: id, candidates,
@@ -102,42 +102,56 @@ def clean(options: CleaningOptions, *, out: str) -> None:
     the rows are new: the mean of all networks scores them, and candidates up to the model's class limits are removed,
     without an estimate of what that costs.
 
+    A table larger than memory may be in several files: the table is then a folder, or a pattern in quotes such as
+    'part-*.parquet', and --out a folder. Every file gives one file with the same name. Give --model, or --train-rows to
+    train on a sample of all rows. Run the command again to go on after it was interrupted. There is no column priority.
+
     Args:
-        out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output.
+        out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; or a folder.
+        train_rows: With a folder: number of rows to train on, drawn at random from all files.
+        shard: With a folder: take every n-th file, such as 3/16 for files 3, 19, 35, ... of 16 processes.
     """
     from candidly.cli.checks import check_folds, check_model, check_page, check_source, check_table
     from candidly.cli.output import describe_new_rows, describe_report, describe_reuse, describe_votes, write_page
     from candidly.cli.reading import naming
+    from candidly.cli.results import check_cleaned, cleaned_table, training_rows
+    from candidly.cli.streams import clean_stream, is_stream
     from candidly.report import summarise
     from candidly.tables import files
 
+    if is_stream(options.table, out):
+        clean_stream(options, out, train_rows, shard)
+        return
     output = options.output
     with output.hide_warnings():
+        for option, value in (("--train-rows", train_rows), ("--shard", shard)):
+            if value is not None:
+                raise ValueError(f"{option} applies to results in a folder; name one with --out, such as out/")
         check_folds(options.training.folds)
         check_source(options)
         check_model(options)
         check_table(out, (options.table, options.votes.annotations, options.votes.features), output)
         check_page(options.report, out)
         rows, votes, known = _read(options)
-        _check_result(rows, out, rows.schema.separator)
+        check_cleaned(rows.schema, rows.candidates.classes, out)
         places = {"cleaned": out, "report": options.report}
         same = known is None or _is_trained_on(known, rows, options.model, options.output)
         if not same and options.report is not None:
             raise ValueError(f"--report describes training rows, and those of {rows.title} are new; remove --report")
         if known is not None:
-            _set_level(known, options)
+            set_level(known, options)
         if known is not None and not same:
             with naming(rows.title):
                 cleaned = known.clean_all(rows.features, rows.candidates)
             with output.busy("writing the results"):
-                files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
+                files.write(cleaned_table(rows, cleaned, out), out, separator=rows.schema.separator)
             lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
         else:
-            classifier = _train(rows, options.training, output) if known is None else known
+            classifier = train(rows, options.training, output) if known is None else known
             with output.busy("estimating what cleaning costs"):
                 facts = summarise(classifier, rows.title, rows.ids, rows.labels)
             with output.busy("writing the results"):
-                files.write(_result(rows, _cleaned(classifier), out), out, separator=rows.schema.separator)
+                files.write(cleaned_table(rows, training_rows(classifier), out), out, separator=rows.schema.separator)
                 write_page(facts, options.report)
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
     before, agreement = describe_votes(votes)
@@ -186,8 +200,8 @@ def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = 
             )
         checked = None if verified is None else read_checked(verified, rows.candidates, known is not None)
         if known is not None:
-            _set_level(known, options)
-        classifier = _train(rows, options.training, options.output) if known is None else known
+            set_level(known, options)
+        classifier = train(rows, options.training, options.output) if known is None else known
         with options.output.busy("estimating what cleaning costs"):
             facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels, checked)
         write_page(facts, options.report)
@@ -247,7 +261,7 @@ def _is_trained_on(
     return same
 
 
-def _set_level(classifier: "PartialLabelClassifier", options: CleaningOptions) -> None:
+def set_level(classifier: "PartialLabelClassifier", options: CleaningOptions) -> None:
     """Clean the training rows of a model again if --alpha or --force-cleaning asks for something else."""
     from candidly.checks.arguments import fraction
 
@@ -264,7 +278,8 @@ def _set_level(classifier: "PartialLabelClassifier", options: CleaningOptions) -
         classifier.reclean()
 
 
-def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -> "PartialLabelClassifier":
+def train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -> "PartialLabelClassifier":
+    """Train a classifier."""
     from candidly.cli.reading import naming
     from candidly.estimator import PartialLabelClassifier
 
@@ -287,56 +302,3 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
         classifier.fit(rows.features, rows.candidates, weights=rows.weights, groups=rows.groups)
     classifier.schema_ = rows.schema
     return classifier
-
-
-def _check_result(rows: "Labelled", out: str, separator: str) -> None:
-    """Raise if the cleaned rows cannot be written such that they can be read again."""
-    from candidly.cli.checks import check_id
-    from candidly.tables import files
-
-    check_id(rows.schema.id, _RESULT)
-    files.check_names(out, [str(name) for name in rows.candidates.classes], separator)
-
-
-def _cleaned(classifier: "PartialLabelClassifier") -> "Cleaned":
-    """Return the training rows after cleaning."""
-    from candidly.estimator import Cleaned
-
-    assert classifier.fit_record_ is not None, "rows are left out only when a model is saved"
-    return Cleaned(
-        classifier.fit_record_.candidates,
-        classifier.candidates_,
-        classifier.transduction_,
-        classifier.confidence_,
-        classifier.candidate_proba_,
-        classifier.priority_,
-        classifier.outside_,
-        classifier.outside_proba_,
-    )
-
-
-def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
-    """Return the cleaned rows as an Arrow table."""
-    import numpy as np
-    import pyarrow as pa
-
-    from candidly.tables import files
-    from candidly.tables.class_columns import score_column, set_column
-
-    before, after = cleaned.candidates.matrix, cleaned.kept.matrix
-    names = [str(name) for name in cleaned.candidates.classes]
-    removed = before & ~after
-    ids = pa.array(np.arange(len(before))) if rows.id_column is None else rows.id_column
-    columns = {
-        rows.schema.id or "row": ids,
-        "candidates": set_column(before, names),
-        "kept": set_column(after, names),
-        "removed": set_column(removed, names),
-        "predicted": pa.array([str(name) for name in cleaned.transduction.tolist()], pa.string()),
-        "confidence": pa.array(cleaned.confidence, pa.float32()),
-        "priority": pa.array(cleaned.priority, pa.int64()),
-        "scores": score_column(before, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
-        "outside": pa.array([None if name is None else str(name) for name in cleaned.outside], pa.string()),
-        "outside_score": pa.array(cleaned.outside_proba, pa.float32(), mask=cleaned.outside_proba == 0),
-    }
-    return pa.table(columns | ({} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}))

@@ -177,7 +177,7 @@ def _convert(source: Text, names: list[str], parse: Callable[[Collection[str]], 
     times = [field.name for field in table.schema if pa.types.is_time(field.type)]
     if times:  # times of day are not numbers: read them as text
         table = parse(times)
-    columns = [_decode(source.name, name, column, start) for name, column in zip(names, table.columns, strict=True)]
+    columns = [decode(source.name, name, column, start) for name, column in zip(names, table.columns, strict=True)]
     _warn_of_swallowed_rows(source, names, columns, start)
     return pa.table(columns, names=names)
 
@@ -276,7 +276,7 @@ def _parse(source: Text, header: list[str], texts: Collection[str], is_piece_of:
     names = None if is_piece_of is None else header
     read = pyarrow.csv.ReadOptions(use_threads=False, block_size=_BYTES, column_names=names)  # threads lose the row
     parse = pyarrow.csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True)
-    convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.binary()))  # `_decode` reports the row
+    convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.binary()))  # `decode` reports the row
     with _parsing(is_piece_of or source, len(header)), source.open() as stream:
         return pyarrow.csv.read_csv(stream, read, parse, convert)
 
@@ -315,7 +315,7 @@ def _find_ragged(source: Text, width: int) -> str | None:
     return None
 
 
-def _decode(file: str, name: str, values: Any, start: int) -> Any:
+def decode(file: str, name: str, values: Any, start: int) -> Any:
     """Return a column as text, with empty cells as missing values; `start` is the number of its first row."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -346,9 +346,9 @@ class Stream:
         for record in records:
             assert record is not None, "all files are finished"
             totals = add(totals, record["counts"])
-        shard = None if len(parts) == len(self.parts) else list(self.shard)
-        plan = self._plan() | {"shard": shard, "facts": dict(facts), "rows": sum(part.rows for part in parts)}
-        return plan | {"totals": totals, "files": records}
+        found = {name: value for name, value in self._plan().items() if name != "files"}
+        found |= {"shard": None if len(parts) == len(self.parts) else list(self.shard), "facts": dict(facts)}
+        return found | {"rows": sum(part.rows for part in parts), "totals": totals, "files": records}
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
