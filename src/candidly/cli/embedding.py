@@ -44,8 +44,8 @@ def embed(
     the encoder's name, version and digest of weights, which `candidly fit` saves with a model: `candidly predict`
     refuses features of another encoder. The guide "Images and texts" lists the encoders.
 
-    If --out is a folder, which must exist or end in /, every file of the source gets a file in it. A killed run goes on when the command is given
-    again, and several processes can share the work (--shard).
+    If --out is a folder, which must exist or end in /, every file of the source gets a file in it, or every 8192
+    images. A killed run goes on when the command is given again, and several processes can share the work (--shard).
 
     Args:
         source: Folder of images, which is searched with all folders in it; pattern of images in quotes; or table.
@@ -87,7 +87,7 @@ def embed(
         started = time.monotonic()
         counts = job.stream(out, shard) if to_folder else job.write(out)
         seconds = time.monotonic() - started
-    output.show(*describe_embedding(counts, made.encoder.provenance(column), seconds, out), to_stderr=out == "-")
+    output.show(*describe_embedding(counts, made.encoder, column, seconds, out), to_stderr=out == "-")
 
 
 def _check_out(
@@ -111,13 +111,16 @@ def _check_out(
 
 
 def _is_table(source: str) -> bool:
-    """Return whether a source is a table: a file with such a suffix, or a folder or pattern that has one."""
+    """Return whether a source is a table: a file with such a suffix, or a folder or pattern with tables, not images."""
+    from candidly.encoders import images
     from candidly.tables import files
 
     if source == "-":
         return True
     if os.path.isdir(source):
         found = os.listdir(source)
+        if any(files.suffix_of(name) in images.SUFFIXES for name in found):
+            return False
     else:
         found = [source] if os.path.exists(source) else glob.glob(source, recursive=True)
         if not found and files.suffix_of(source) in files.SUFFIXES:
@@ -196,7 +199,7 @@ class _Job:
         from candidly.tables import files
         from candidly.tables.parts import BlockWriter, find_parts
 
-        counts = {"rows": 0, "features": 0, "broken": 0}
+        counts = {"rows": 0, "broken": 0}
         parts = [self.source] if self.source == "-" else [str(part) for part in find_parts(self.source)]
         self._fit(parts)
 
@@ -205,7 +208,7 @@ class _Job:
                 for block in self._blocks(part):
                     result, more = self._apply(block, part)
                     for name in counts:
-                        counts[name] = more[name] if name == "features" else counts[name] + more[name]
+                        counts[name] += more[name]
                     yield result
 
         if out == "-":
@@ -240,11 +243,11 @@ class _Job:
             self._share_components(stream)
 
         def step(rows: "Rows") -> tuple[Any, dict[str, int]]:
-            result, counts = self._apply(rows.table, str(rows.part.path))
-            return result, {name: value for name, value in counts.items() if name != "features"}
+            return self._apply(rows.table, str(rows.part.path))
 
-        found = stream.run(step, texts=stream.columns, rows=_ROWS, progress=progress)["totals"]
-        return {"rows": 0, "broken": 0, **found, "features": self.made.encoder.n_features_out_}
+        return {"rows": 0, "broken": 0} | stream.run(step, texts=stream.columns, rows=_ROWS, progress=progress)[
+            "totals"
+        ]
 
     def _blocks(self, part: str) -> Iterator[Any]:
         """Yield the rows of a file; text is read as a whole, so that its columns have one type."""
@@ -267,8 +270,7 @@ class _Job:
         left_out = table.num_rows - result.num_rows
         if left_out:
             warn(f"left out {left_out} rows of {name} whose image is missing or cannot be read")
-        features = len(result.column_names) - len(table.column_names)
-        return result, {"rows": result.num_rows, "features": features, "broken": left_out}
+        return result, {"rows": result.num_rows, "broken": left_out}
 
     def _at(self, part: str) -> "Embedding":
         """Return the embedding with the folder to which the paths in a file are relative."""
@@ -284,11 +286,14 @@ class _Job:
         """Return at most as many items as components are computed from, evenly spaced over all files."""
         from candidly.encoders.estimators import SAMPLE
         from candidly.tables import files
-        from candidly.tables.parts import count_rows, read_blocks
+        from candidly.tables.parts import column_names, count_rows, read_blocks
+        from candidly.tables.schema import check_name
 
         column = self.made.column
         if parts == ["-"]:
             raise ValueError("--reduce reads the rows twice, which standard input does not allow; name a file")
+        for part in parts:
+            check_name(column_names(part, delimiter=self.delimiter), part, column, self.made.option)
         step = -(-sum(count_rows(part, delimiter=self.delimiter) for part in parts) // SAMPLE)
         found: list[str | None] = []
         number = 0

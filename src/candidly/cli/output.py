@@ -10,6 +10,7 @@ from candidly.cleaning import Certificate, VerificationPlan
 from candidly.cleaning.audit import Audit, format_guess
 from candidly.cleaning.budget import MIN_ROWS
 from candidly.cli.results import Predictions
+from candidly.encoders import ImageEncoder, TextEncoder
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.evaluation import Evaluation
 from candidly.report import write
@@ -17,7 +18,6 @@ from candidly.report.facts import LevelFacts, ReportFacts, Truth
 from candidly.report.summary import compare
 from candidly.tables import files
 from candidly.tables.labelled import Labelled
-from candidly.tables.provenance import Provenance
 
 
 def describe_report(report: ReportFacts, places: Mapping[str, str | Path | None]) -> tuple[list[str], dict[str, Any]]:
@@ -188,15 +188,15 @@ def describe_prediction_counts(counts: Mapping[str, Any], classes: int, out: str
 
 
 def describe_embedding(
-    counts: Mapping[str, int], made: Provenance, seconds: float, out: str
+    counts: Mapping[str, int], encoder: ImageEncoder | TextEncoder, column: str, seconds: float, out: str
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the facts to print about encoded rows."""
-    rows, broken = counts["rows"], counts["broken"]
-    lines = [f"{rows} rows, {counts['features']} features from {made.encoder} (weights {made.weights[:8]})"]
+    rows, broken, features, made = counts["rows"], counts["broken"], encoder.n_features_out_, encoder.provenance(column)
+    lines = [f"{rows} rows, {features} features from {made.encoder} (weights {made.weights[:8]})"]
     if broken:
         lines.append(f"rows left out because their image is missing or cannot be read: {broken}")
     lines.append(f"encoded in {seconds:.1f} s; features: {name_place(out)}")
-    facts = {"rows": rows, "broken": broken, "num_features": counts["features"], "encoder": made.encoder}
+    facts = {"rows": rows, "broken": broken, "num_features": features, "encoder": made.encoder}
     facts |= {"version": made.version, "weights": made.weights, "seconds": seconds, "features": out}
     return lines, facts
 

@@ -193,7 +193,11 @@ def choose_features(table: Any, file: str, schema: Schema) -> tuple[list[str], S
 
 def check_column(table: Any, file: str, column: str, given: str) -> None:
     """Check that a table has the column that an option names."""
-    columns = table.column_names
+    check_name(table.column_names, file, column, given)
+
+
+def check_name(columns: Sequence[str], file: str, column: str, given: str) -> None:
+    """Check that the column that an option names is one of those of a table."""
     if column not in columns:
         hint = did_you_mean(column, columns)
         raise ValueError(
