@@ -23,6 +23,7 @@ SLOW = (  # together half of the suite's time; `-m "not slow"` leaves them out
     "tests/cleaning/test_audit.py::test_intervals_hold_the_truth",
     "tests/cli/test_app.py::test_a_process_that_is_told_to_end_leaves_no_temporary_file",
     "tests/cli/test_app.py::test_demo_reports_all_four_combinations",
+    "tests/encoders/test_networks.py::test_all_minilm",
     "tests/engine/nets/kernels/test_dense.py::test_adam_equals_its_plain_form",
     "tests/engine/nets/kernels/test_images.py::test_fused_network_equals_the_plain_one",
     "tests/engine/nets/test_resnet.py::test_half_in_float64_is_exact",

@@ -75,7 +75,8 @@ def embed(
         to_folder = _check_out(source, out, output, is_table=is_table, shard=shard, reduce=reduce)
         if is_table and image is None and text is None:
             raise ValueError(
-                f"{source} is a table; name its column of image paths with --image, or of texts with --text"
+                f"{source} is a table; name its column of image paths with --image or of texts with --text, or name "
+                "images by a pattern such as 'photos/**/*.jpg'"
             )
         column = image or text or embedding.IMAGE
         made = _make(kind, column, encoder, like, skip_broken, batch_size, device, output)

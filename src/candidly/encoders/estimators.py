@@ -361,9 +361,10 @@ class TextEncoder(_Encoder):
 
 def _column(X: Any, wanted: str) -> list[Any]:
     """Return the values of one column: a list, a 1-D array or series, or a table or matrix with one column."""
-    if isinstance(X, str | bytes | os.PathLike) or not isinstance(X, Iterable):
+    single = isinstance(X, str | bytes | os.PathLike)
+    frame = None if single or isinstance(X, Sequence | np.ndarray) else as_frame(X)
+    if single or (frame is None and not isinstance(X, Iterable)):
         raise ValueError(f"X is {arguments.shown(X)}; pass a list, each item {wanted}")
-    frame = None if isinstance(X, Sequence | np.ndarray) else as_frame(X)
     if frame is not None:
         if frame.shape[1] != 1:
             raise ValueError(f"X has {frame.shape[1]} columns; pass one column, each cell {wanted}")

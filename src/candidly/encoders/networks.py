@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -99,6 +100,7 @@ ENCODERS: Mapping[str, Scheme] = {
 def load(name: str, kind: Kind, device: torch.device) -> Network:
     """Load an encoder. Raise ValueError for an unknown name, ImportError for a missing package, OSError for a file."""
     scheme, rest = find(name, kind)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # an error follows its warnings
     function = getattr(importlib.import_module(f"candidly.encoders.{scheme.module}"), scheme.function)
     return function(rest, kind, device)
 

@@ -65,7 +65,7 @@ def load_open_clip(name: str, kind: Kind, device: torch.device) -> Network:
             "open_clip:ViT-B-32/laion2b_s34b_b79k or open_clip:ViT-B-32/weights.safetensors"
         )
     try:
-        network = open_clip.create_model(architecture, pretrained=pretrained, load_weights_only=True)
+        network = open_clip.create_model(architecture, pretrained=pretrained, weights_only=True)
     except (RuntimeError, OSError, ValueError) as error:
         raise not_loaded(encoder, error) from error
     config = open_clip.get_model_preprocess_cfg(network)
