@@ -74,7 +74,11 @@ class Embedding:
         """Return the table with the features as further columns, and with their provenance in its metadata."""
         import pyarrow as pa
 
-        features = self.encoder.transform(self.items(table, file))
+        items = self.items(table, file)
+        try:
+            features = self.encoder.transform(items)
+        except OSError as error:  # one of an image, which is not one of the file that is being written
+            raise ValueError(str(error)) from error
         names = [f"{self.column}_{j}" for j in range(features.shape[1])]
         taken = next((name for name in names if name in table.column_names), None)
         if taken is not None:

@@ -111,7 +111,7 @@ def read_image(path: str | os.PathLike[str]) -> Tensor:
         raise ValueError(f"{name} is not an image or is damaged; repair or remove it") from None
     except (SyntaxError, EOFError, OSError, Image.DecompressionBombError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise
+            raise OSError(f"{name} cannot be read: {error.strerror}; check the file") from error
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{name} cannot be read as an image ({reason}); repair or remove it") from None
     return _of_pixels(np.array(image))
