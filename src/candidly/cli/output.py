@@ -6,9 +6,10 @@ from typing import Any
 
 from candidly.candidates.votes import Votes
 from candidly.checks.machine import in_bytes
-from candidly.cleaning import Certificate, VerificationPlan
+from candidly.cleaning import VerificationPlan
 from candidly.cleaning.audit import Audit, format_guess
 from candidly.cleaning.budget import MIN_ROWS
+from candidly.cleaning.certify import Bound
 from candidly.cli.results import Predictions
 from candidly.encoders import ImageEncoder, TextEncoder
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
@@ -209,18 +210,20 @@ def describe_evaluation(result: Evaluation, plot: Path | None) -> tuple[list[str
     }
 
 
-def describe_plan(plan: VerificationPlan, model: Path, out: str) -> tuple[list[str], dict[str, Any]]:
+def describe_plan(
+    plan: VerificationPlan, model: Path, out: str, cleaned: str = "cleaned.csv"
+) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the facts to print about rows to check."""
     lines = [
         str(plan),
         f"rows to check: {name_place(out)}; write the true label of each row into the column answer, without looking "
         "at predictions",
-        f"then run `candidly certify {model} FILE --out cleaned.csv`; rows without an answer will count as lost",
+        f"then run `candidly certify {model} FILE --out {cleaned}`; rows without an answer will count as lost",
     ]
     return lines, {"plan": plan.to_json(), "tolerated": plan.tolerated[-1], "model": str(model), "to_check": out}
 
 
-def describe_certificate(certificate: Certificate, out: str) -> tuple[list[str], dict[str, Any]]:
+def describe_certificate(certificate: Bound, out: str) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the facts to print about certified rows."""
     lines = [*certificate.lines(), f"cleaned: {name_place(out)}"]
     return lines, certificate.to_json() | {"cleaned": out}

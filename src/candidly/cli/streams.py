@@ -37,11 +37,15 @@ from candidly.conformal.calibration import Rule
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.saving import Fingerprint, identify
 from candidly.report import saved, summarise
+from candidly.store import states
 from candidly.tables import class_columns, delimited, files, labelled
 from candidly.tables.class_columns import Block, Names
 from candidly.tables.parts import find_parts, is_several
 from candidly.tables.schema import Schema, check_column
 from candidly.tables.streams import Rows, Stream
+
+LEVELS = "levels"
+"""First part of the names of files with the levels of the rule that cleans."""
 
 _MODEL, _SAMPLE, _TRAINED_ON = "model", "sample", "trained-on.json"
 _NUMBERED = re.compile(r"\b(rows?) ([0-9]+)(?: and ([0-9]+))?")
@@ -101,9 +105,12 @@ def clean_stream(options: CleaningOptions, out: str, train_rows: int | None, sha
             set_level(classifier, options)
             trained = _find_trained(stream, options, classifier)
         classifier.set_params(verbose=0)
-        check_cleaned(schema.completed(classifier.schema_, stream.columns), classifier.classes_.tolist(), first)
+        whole = schema.completed(classifier.schema_, stream.columns)
+        check_cleaned(whole, classifier.classes_.tolist(), first)
         facts: dict[str, Any] = {"classes": [str(name) for name in classifier.classes_.tolist()]}
         facts |= {"alpha": classifier.alpha_, "model": identify(options.model or stream.notes / _MODEL)}
+        facts |= {"columns": whole.named, "separator": schema.separator}
+        _write_levels(stream, classifier, output)
         if known is None:
             facts["guess"] = saved.read(stream.notes / _MODEL).cost  # for the rows of the sample
 
@@ -277,6 +284,18 @@ def _train_on_sample(
             with output.busy("saving the model"), files.writing(folder):
                 classifier.save(folder, {saved.FILE: saved.to_bytes(facts)})
     return load(folder, output)
+
+
+def _write_levels(stream: Stream, classifier: PartialLabelClassifier, output: OutputOptions) -> None:
+    """Write what certification needs: the rule, and its levels by class and probability on held-out rows."""
+    record, budget = classifier.fit_record_, classifier.budget_
+    if record is None or budget is None:
+        return
+    with stream.alone("ordering the candidates", output.progress):
+        if not (stream.notes / f"{LEVELS}.json").exists():
+            levels = budget.class_levels(record.log_p(record.held_out), record.sets[record.held_out])
+            tensors, facts = budget.parts()
+            states.write(stream.notes, tensors | vars(levels), {"budget": facts}, stem=LEVELS)
 
 
 def _write_sample(

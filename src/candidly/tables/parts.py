@@ -7,6 +7,7 @@ memory, of text a few megabytes.
 import glob
 import gzip
 import hashlib
+import itertools
 import os
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
@@ -31,8 +32,8 @@ def find_parts(source: files.FilePath) -> list[Path]:
     ----------
     source : path
         A file; a folder, whose files with a suffix of `candidly.tables.files.SUFFIXES` are taken, without those in
-        folders in it; or a pattern such as ``rows/part-*.parquet``, in which ``**`` stands for any folders. Names that
-        begin with ``_`` or ``.`` are left out, unless the source is such a file.
+        folders in it; or a pattern such as ``rows/part-*.parquet``, in which ``**`` stands for any folders. Files and
+        folders whose names begin with ``_`` or ``.`` are left out, unless the source names them.
 
     Raises
     ------
@@ -54,16 +55,19 @@ def find_parts(source: files.FilePath) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = [one for one in path.iterdir() if files.suffix_of(one) in files.SUFFIXES]
+        names = (one for one in path.iterdir() if not one.name.startswith(("_", ".")))
+        found = [one for one in names if files.suffix_of(one) in files.SUFFIXES]
         lacking = (
             f"the folder {source} holds no table; name a folder with files that end in {', '.join(files.SUFFIXES)}"
         )
     elif glob.has_magic(str(source)):
-        found = [Path(name) for name in glob.glob(str(source), recursive=True)]
+        named = sum(1 for _ in itertools.takewhile(lambda one: not glob.has_magic(one), path.parts))
+        matching = (Path(name) for name in glob.glob(str(source), recursive=True))
+        found = [one for one in matching if not any(name.startswith(("_", ".")) for name in one.parts[named:])]
         lacking = f"no file matches {source}; check the pattern, and quote it so that the shell does not expand it"
     else:
         raise FileNotFoundError(f"{source} does not exist; name a file, a folder or a pattern such as 'part-*.parquet'")
-    parts = sorted({one for one in found if one.is_file() and not one.name.startswith(("_", "."))})
+    parts = sorted({one for one in found if one.is_file()})
     if not parts:
         raise FileNotFoundError(lacking)
     kinds = {_format(part): part for part in reversed(parts)}
