@@ -128,6 +128,16 @@ def test_csv_is_cut_between_rows_wherever_pieces_end(
     assert blocks.combine_chunks().equals(whole.combine_chunks())
 
 
+def test_lists_of_texts_are_read_across_row_groups(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    lists = pa.table({"tags": [["cat", "dog"], ["owl"], ["dog"], ["wren", "owl"], ["cat"]]})
+    pq.write_table(lists, tmp_path / "t.parquet", row_group_size=2)
+    assert files.read(tmp_path / "t.parquet").to_pylist() == lists.to_pylist()
+    blocks = list(parts.read_blocks(tmp_path / "t.parquet", rows=3))
+    assert pa.concat_tables(blocks).to_pylist() == lists.to_pylist()
+
+
 def test_raw_cells_are_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("id,n\n'=1, 01\n,NA\n")

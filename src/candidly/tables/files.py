@@ -322,12 +322,21 @@ def _read_parquet(source: Source) -> Any:
         check_bytes(source.name, needed, source.size)
         with ParquetFile(file, metadata=claimed, read_dictionary=texts, pre_buffer=False) as table:
             # In blocks: a damaged file may claim more rows than it holds, and memory for all would be allocated.
-            found = pa.Table.from_batches(_plain(source, table.iter_batches(rows), schema), schema)
+            found = pa.Table.from_batches(_plain(source, batches_of(table, rows), schema), schema)
     if found.num_rows != claimed.num_rows:
         raise ValueError(
             f"{source.name} is damaged: it claims {claimed.num_rows} rows and holds {found.num_rows}; restore it"
         )
     return found
+
+
+def batches_of(table: Any, rows: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """Yield the rows of an open Parquet file, none of them across the border of a row group.
+
+    pyarrow cannot read lists of texts as dictionaries there, because each row group has another dictionary.
+    """
+    for group in range(table.num_row_groups):
+        yield from table.iter_batches(rows, row_groups=[group], columns=columns)
 
 
 def plan_parquet(claimed: Any, schema: Any) -> tuple[int, list[str], int]:

@@ -218,7 +218,7 @@ def _parquet_blocks(source: files.Source, rows: int, columns: Collection[str] | 
         with ParquetFile(file, metadata=claimed, **settings) as table:
             batches: list[Any] = []
             held = taken = total = 0
-            for batch in table.iter_batches(min(most, rows), columns=names):
+            for batch in files.batches_of(table, min(most, rows), names):
                 if held + batch.num_rows > rows:
                     yield _joined(batches, schema)
                     batches, held, taken = [], 0, 0
