@@ -609,6 +609,12 @@ _TARGETS: dict[str, Target] = {
         candidly.PartialLabelClassifier.reclean,
         {"alpha": shares(0.25), "force_cleaning": booleans(True)},
     ),
+    "export": Target(
+        lambda **given: made.fitted().export(**given),
+        candidly.PartialLabelClassifier.export,
+        {"path": paths(False)},
+        {"path": ("path", "exported")},
+    ),
     "load": Target(
         lambda **given: candidly.PartialLabelClassifier.load(**({"folder": made.model()} | given)),
         candidly.PartialLabelClassifier.load,
