@@ -91,7 +91,10 @@ def stream(place: Path, rows: int, suffix: str, commands: list[str]) -> list[dic
         for command in commands:
             out = Path(folder, "out")
             model = str(place / "model")
-            given = {"clean": ["clean", f"{folder}/in", "--model", model], "predict": ["predict", model, f"{folder}/in"]}
+            given = {
+                "clean": ["clean", f"{folder}/in", "--model", model],
+                "predict": ["predict", model, f"{folder}/in"],
+            }
             row: dict[str, Any] = {"command": command, "format": suffix[1:], "rows": rows}
             row |= measure([*given[command], "--out", f"{out}/"])
             written = sum(path.stat().st_size for path in out.glob(f"*{suffix}"))

