@@ -221,10 +221,12 @@ class Stream:
         part = self.parts[int(np.searchsorted(starts, row, side="right")) - 1]
         return part, row - part.start
 
-    def blocks(self, part: Part, *, texts: Collection[str] = (), raw: bool = False) -> Iterator[Rows]:
+    def blocks(
+        self, part: Part, *, texts: Collection[str] = (), raw: bool = False, rows: int = BLOCK_ROWS
+    ) -> Iterator[Rows]:
         """Yield the blocks of a file (`candidly.tables.parts.read_blocks`); raise ValueError if it was changed."""
         start = 0
-        for table in read_blocks(part.path, rows=BLOCK_ROWS, delimiter=self.delimiter, texts=texts, raw=raw):
+        for table in read_blocks(part.path, rows=rows, delimiter=self.delimiter, texts=texts, raw=raw):
             yield Rows(table, part, start)
             start += table.num_rows
         if start != part.rows:
