@@ -90,8 +90,8 @@ def stream(place: Path, rows: int, suffix: str, commands: list[str]) -> list[dic
         size = write_files(Path(folder, "in"), rows, suffix)
         for command in commands:
             out = Path(folder, "out")
-            model = str(place / "model")
-            given = {"clean": ["clean", f"{folder}/in", "--model", model], "predict": ["predict", model, f"{folder}/in"]}
+            source, model = f"{folder}/in", str(place / "model")
+            given = {"clean": ["clean", source, "--model", model], "predict": ["predict", model, source]}
             row: dict[str, Any] = {"command": command, "format": suffix[1:], "rows": rows}
             row |= measure([*given[command], "--out", f"{out}/"])
             written = sum(path.stat().st_size for path in out.glob(f"*{suffix}"))

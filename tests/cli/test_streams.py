@@ -454,7 +454,9 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.
         return pa.table({f"x{j}": X[:, j] for j in range(20)} | {"tags": np.array(["a", "a|b"])[y]})
 
     table = rows(300)
-    classifier = PartialLabelClassifier(net="linear", max_epochs=1, folds=2, separator="|", random_state=0)
+    classifier = PartialLabelClassifier(
+        net="linear", max_epochs=1, folds=2, separator="|", force_cleaning=True, random_state=0
+    )
     classifier.fit(table.drop_columns(["tags"]), table["tags"].to_pylist())
     classifier.schema_ = Schema("tags")
     classifier.save("model", lean=True)

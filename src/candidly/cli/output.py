@@ -11,6 +11,7 @@ from candidly.cleaning.audit import Audit, format_guess
 from candidly.cleaning.budget import MIN_ROWS
 from candidly.cleaning.certify import Bound
 from candidly.cli.results import Predictions
+from candidly.encoders import ImageEncoder, TextEncoder
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.evaluation import Evaluation
 from candidly.report import write
@@ -185,6 +186,20 @@ def describe_prediction_counts(counts: Mapping[str, Any], classes: int, out: str
         lines.append(f"classes per set: {size:.2f}; empty sets: {empty}")
         facts |= {"mean_set_size": size, "empty_sets": empty}
     return [*lines, f"predictions: {name_place(out)}"], facts
+
+
+def describe_embedding(
+    counts: Mapping[str, int], encoder: ImageEncoder | TextEncoder, column: str, seconds: float, out: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about encoded rows."""
+    rows, broken, features, made = counts["rows"], counts["broken"], encoder.n_features_out_, encoder.provenance(column)
+    lines = [f"{rows} rows, {features} features from {made.encoder} (weights {made.weights[:8]})"]
+    if broken:
+        lines.append(f"rows left out because their image is missing or cannot be read: {broken}")
+    lines.append(f"encoded in {seconds:.1f} s; features: {name_place(out)}")
+    facts = {"rows": rows, "broken": broken, "num_features": features, "encoder": made.encoder}
+    facts |= {"version": made.version, "weights": made.weights, "seconds": seconds, "features": out}
+    return lines, facts
 
 
 def describe_evaluation(result: Evaluation, plot: Path | None) -> tuple[list[str], dict[str, Any]]:

@@ -18,6 +18,7 @@ from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
 from candidly.tables.labelled import Labelled, VoteColumns
 from candidly.tables.parts import count_rows, find_parts, read_blocks
+from candidly.tables.provenance import check_encoders, of_table
 from candidly.tables.schema import Schema, check_column
 from candidly.tables.streams import Rows
 
@@ -215,6 +216,7 @@ def choose_new_rows(
     schema, dropped, used = schema or Schema(), split_names(drop, "--drop"), features.names_ or ()
     others = [*schema.named.values(), *schema.drop]
     given = [(option, name) for option, name in named.items() if name is not None]
+    check_encoders(of_table(found, file), schema.encoders, file)
     for option, name in [*given, *(("--drop", name) for name in dropped)]:
         check_column(found, file, name, option)
     for name in dropped:

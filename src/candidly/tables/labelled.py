@@ -19,6 +19,7 @@ from candidly.checks import arguments
 from candidly.messages import option, warn
 from candidly.tables import class_columns, files
 from candidly.tables.class_columns import Names
+from candidly.tables.provenance import check_encoders
 from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
 
 __all__ = [
@@ -170,6 +171,7 @@ def split_table(
     if schema.candidates is None:
         raise ValueError(f"{name}: no column of candidates is named; name it with {OPTIONS['candidates']}")
     features, schema = choose_features(table, name, schema)
+    _check_encoders(schema, like, name)
     check_types(table.select(features), name)
     found = class_columns.read_sets(table, name, str(schema.candidates), Names(schema.separator, classes), start)
     if classes is None and len(found) >= _MIN_ROWS and len(found.classes) > _MOST_CLASSES * len(found):
@@ -236,6 +238,7 @@ def read_votes(
         present = [one for one in columns.annotators if one in table.column_names and one not in schema.drop]
         schema = replace(schema, drop=[*schema.drop, *present])
     features, schema = choose_features(table, name, schema)
+    _check_encoders(schema, like, name)
     check_types(table.select(features), name)
     counted = _count(found, name_of(votes), columns, classes, min_votes, min_share)
     tasks = [as_text(task).strip() for task in counted.tasks]
@@ -254,6 +257,11 @@ def _read(source: files.FilePath, schema: Schema, like: Schema | None, texts: Se
 def text_columns(schema: Schema, like: Schema | None = None) -> list[str]:
     """Return the columns that have a role in one of the schemas: those of CSV files are read as text."""
     return [*schema.named.values(), *(() if like is None else like.named.values())]
+
+
+def _check_encoders(schema: Schema, like: Schema | None, file: str) -> None:
+    if like is not None:
+        check_encoders(schema.encoders, like.encoders, file)
 
 
 def column_texts(column: Any, place: str) -> list[str | None]:

@@ -100,7 +100,7 @@ def column_names(part: files.FilePath, *, delimiter: str | None = None) -> list[
     with files.reading(found.name):
         if files.is_text_file(part):
             return delimited.column_names(found.text(delimiter, whole=False))
-        names = _read_schema(found).names
+        names = read_schema(found).names
         delimited.check_columns(found.name, names)
         return list(names)
 
@@ -190,7 +190,8 @@ def _select(table: Any, columns: Collection[str]) -> Any:
     return table.select([name for name in table.column_names if name in columns])
 
 
-def _read_schema(source: files.Source) -> Any:
+def read_schema(source: files.Source) -> Any:
+    """Return the Arrow schema of a Parquet or Arrow file."""
     import pyarrow as pa
     import pyarrow.parquet
 

@@ -221,10 +221,12 @@ class Stream:
         part = self.parts[int(np.searchsorted(starts, row, side="right")) - 1]
         return part, row - part.start
 
-    def blocks(self, part: Part, *, texts: Collection[str] = (), raw: bool = False) -> Iterator[Rows]:
+    def blocks(
+        self, part: Part, *, texts: Collection[str] = (), raw: bool = False, rows: int = BLOCK_ROWS
+    ) -> Iterator[Rows]:
         """Yield the blocks of a file (`candidly.tables.parts.read_blocks`); raise ValueError if it was changed."""
         start = 0
-        for table in read_blocks(part.path, rows=BLOCK_ROWS, delimiter=self.delimiter, texts=texts, raw=raw):
+        for table in read_blocks(part.path, rows=rows, delimiter=self.delimiter, texts=texts, raw=raw):
             yield Rows(table, part, start)
             start += table.num_rows
         if start != part.rows:
@@ -236,6 +238,7 @@ class Stream:
         *,
         texts: Collection[str] = (),
         separator: str = "|",
+        rows: int = BLOCK_ROWS,
         facts: Mapping[str, Any] | None = None,
         progress: bool = False,
     ) -> dict[str, Any]:
@@ -249,6 +252,8 @@ class Stream:
             Columns of text files that stay text.
         separator : str
             The text between the values of a list in CSV.
+        rows : int
+            The largest number of rows of a block.
         facts : mapping, optional
             Anything to note in the manifest, in JSON types. It must be the same for all shards.
         progress : bool
@@ -273,7 +278,7 @@ class Stream:
                 total=total, desc=self.command, unit="row", unit_scale=True, disable=not progress, delay=1, leave=False
             ) as bar:
                 for part in left:
-                    self._write(part, step, texts, separator, bar, heard)
+                    self._write(part, step, texts, separator, rows, bar, heard)
             heard.finish()
             manifest = self._manifest(self.own, facts or {})
             if self.shard != (1, 1):
@@ -289,7 +294,7 @@ class Stream:
         return self.folder / (part.name[: -len(files.suffix_of(part.name))] + self.suffix)
 
     def _write(
-        self, part: Part, step: Step, texts: Collection[str], separator: str, bar: Any, heard: "_Warnings"
+        self, part: Part, step: Step, texts: Collection[str], separator: str, rows: int, bar: Any, heard: "_Warnings"
     ) -> None:
         counts: dict[str, Any] = {}
         target = self.place(part)
@@ -299,7 +304,7 @@ class Stream:
         output = None
         if part.rows:
             with BlockWriter(target, separator) as writer:
-                for block in self.blocks(part, texts=texts):
+                for block in self.blocks(part, texts=texts, rows=rows):
                     with heard.listening(part):
                         table, more = step(block)
                     writer.write(table)
