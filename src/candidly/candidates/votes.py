@@ -5,7 +5,7 @@ counts the votes of a table and measures how far the annotators agree.
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,8 +68,12 @@ class Votes:
         The W workers, in the order in which they first appear.
     agreement : Agreement
         Agreement between the workers.
-    fallbacks : int
-        Number of tasks in which no label reached the thresholds; their most frequent labels are the candidates.
+    below : ndarray of bool, shape (N,)
+        Tasks in which no label reached the thresholds; their most frequent labels are the candidates. Read-only.
+    table : VoteTable
+        The votes by number: which worker gave which label to which task.
+    anonymous : bool
+        Whether the workers are not persons, such as columns for the first and the second vote.
     """
 
     candidates: Candidates
@@ -77,7 +81,9 @@ class Votes:
     tasks: tuple[Hashable, ...]
     workers: tuple[Hashable, ...]
     agreement: Agreement
-    fallbacks: int
+    below: NDArray[np.bool_]
+    table: VoteTable
+    anonymous: bool = False
 
     def weights(self) -> NDArray[np.float64]:
         """Return the fraction of votes for each candidate of a task, shape (N, C): initial label weights.
@@ -91,6 +97,45 @@ class Votes:
         votes = np.where(self.candidates.matrix, self.counts, 0)
         shares: NDArray[np.float64] = votes / votes.sum(axis=1, keepdims=True)
         return shares
+
+    @property
+    def fallbacks(self) -> int:
+        """Number of tasks in which no label reached the thresholds."""
+        return int(self.below.sum())
+
+    def majority(self) -> NDArray[np.object_]:
+        """Return the label with the most votes of each task, shape (N,); None where several labels are tied.
+
+        Examples
+        --------
+        >>> table = {"ann": ["cat", "dog"], "bob": ["dog", None], "eve": ["cat", None]}
+        >>> from_annotations(table, columns=table).majority().tolist()
+        ['cat', 'dog']
+        """
+        top = self.counts == self.counts.max(axis=1, keepdims=True)
+        best: NDArray[np.object_] = np.empty(len(top), dtype=object)
+        for row, number in enumerate(top.argmax(axis=1).tolist()):
+            best[row] = self.candidates.classes[number]
+        best[top.sum(axis=1) > 1] = None
+        return best
+
+    def select(self, tasks: Iterable[int]) -> "Votes":
+        """Return the votes on some tasks, given by their numbers in `tasks`, in this order.
+
+        Examples
+        --------
+        >>> table = {"photo": ["a", "b"], "ann": ["cat", "dog"], "bob": ["dog", None]}
+        >>> votes = from_annotations(table, task="photo", columns=["ann", "bob"])
+        >>> votes.select([1]).tasks, votes.select([1]).workers
+        (('b',), ('ann',))
+        """
+        chosen = np.asarray(list(tasks))
+        wrong = chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(self.tasks)
+        if wrong or len(np.unique(chosen)) < len(chosen):
+            raise ValueError(f"tasks must be different numbers from 0 to {len(self.tasks) - 1}, at least one")
+        table = self.table.select(chosen)
+        counts = self.counts[chosen]
+        return _collect(table, counts, self.candidates.matrix[chosen], self.below[chosen], self.anonymous)
 
     def __repr__(self) -> str:
         sets = self.candidates
@@ -119,6 +164,7 @@ def from_annotations(
     classes: Iterable[Hashable] | None = None,
     min_votes: int = 1,
     min_share: float = 0.0,
+    anonymous: bool = False,
 ) -> Votes:
     """Make candidate sets from the votes of annotators.
 
@@ -139,6 +185,9 @@ def from_annotations(
         of the task's votes. If no label has, the most frequent one is the candidate, or all that are tied.
     min_share : float, default 0.0
         See `min_votes`.
+    anonymous : bool, default False
+        Whether the workers are not persons, such as columns for the first, second and third vote of a task. Then all
+        are assumed to make the same errors, and none is described by name.
 
     Returns
     -------
@@ -181,6 +230,8 @@ def from_annotations(
         raise ValueError(f"min_votes is {min_votes!r}; pass an integer of at least 1")
     if not isinstance(min_share, (int, float, np.integer, np.floating)) or not 0 <= min_share <= 1:
         raise ValueError(f"min_share is {min_share!r}; pass a fraction between 0 and 1")
+    if not isinstance(anonymous, (bool, np.bool_)):
+        raise ValueError(f"anonymous is {anonymous!r}; pass True or False")
     fixed = None if classes is None else class_names(classes)
     if columns is None:
         roles = {"task": task, "worker": worker, "label": label}
@@ -204,6 +255,14 @@ def from_annotations(
             f"{below.sum()} tasks have no label with min_votes={min_votes} and min_share={min_share}, and keep their "
             "most frequent labels; lower the thresholds, or drop the tasks"
         )
+    return _collect(found, counts, kept, below, bool(anonymous))
+
+
+def _collect(
+    found: VoteTable, counts: NDArray[np.int64], kept: NDArray[np.bool_], below: NDArray[np.bool_], anonymous: bool
+) -> Votes:
+    for array in (counts, below):
+        array.setflags(write=False)
     observed, alpha = _agree(counts)
     return Votes(
         candidates=Candidates(kept, tuple(found.classes), tuple(found.tasks)),
@@ -211,7 +270,9 @@ def from_annotations(
         tasks=tuple(found.tasks),
         workers=tuple(found.workers),
         agreement=Agreement(observed, alpha, _agree_with_others(found, counts)),
-        fallbacks=int(below.sum()),
+        below=below,
+        table=replace(found, notes=()),
+        anonymous=anonymous,
     )
 
 
@@ -219,9 +280,7 @@ def _count(found: VoteTable) -> NDArray[np.int64]:
     tasks = len(found.tasks)
     classes = len(found.classes)
     cell = found.task * classes + found.label
-    counts = np.bincount(cell, minlength=tasks * classes).reshape(tasks, classes)
-    counts.setflags(write=False)
-    return counts
+    return np.bincount(cell, minlength=tasks * classes).reshape(tasks, classes)
 
 
 def _agree(counts: NDArray[np.int64]) -> tuple[float | None, float | None]:
