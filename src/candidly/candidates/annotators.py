@@ -35,12 +35,13 @@ right votes; if q' is not, the interval is wider.
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from candidly.candidates.vote_tables import VoteTable
+from candidly.candidates.votes import Annotator, Confusion
 
 _BLOCK_VALUES = 2**22
 _MOST_ITERATIONS = 200
@@ -52,53 +53,6 @@ _DROP = 1.9207294103470621  # half the 95 % quantile of the chi-squared distribu
 _SMALLEST = 1e-12  # probability
 _HALVINGS = 40
 _MOST_CONFUSIONS = 5
-
-
-class Confusion(NamedTuple):
-    """A label that an annotator gives instead of the true one.
-
-    Attributes
-    ----------
-    true, given : str or number
-        The true label, by the posterior, and the label of the vote.
-    votes : float
-        Expected number of such votes.
-    fraction : float
-        Their fraction of the annotator's votes on rows with this true label.
-    """
-
-    true: Hashable
-    given: Hashable
-    votes: float
-    fraction: float
-
-
-@dataclass(frozen=True)
-class Annotator:
-    """How an annotator votes.
-
-    Attributes
-    ----------
-    name : str or number, or None
-        None stands for all annotators of anonymous votes.
-    votes : int
-        Number of votes.
-    accuracy, low, high : float
-        Estimated fraction of right votes, with a 95 % likelihood-ratio interval. It is measured against the posterior
-        without the annotator's own votes (`candidly.candidates.annotators`, equation 8).
-    agreement : float or None
-        Fraction of votes that agree with the majority of the others (`Agreement`); None if nothing can be compared.
-    confusions : tuple of Confusion
-        The most frequent confusions, at most five, with at least one expected vote.
-    """
-
-    name: Hashable
-    votes: int
-    accuracy: float
-    low: float
-    high: float
-    agreement: float | None
-    confusions: tuple[Confusion, ...]
 
 
 @dataclass(frozen=True, eq=False)

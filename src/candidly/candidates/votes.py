@@ -6,7 +6,7 @@ counts the votes of a table and measures how far the annotators agree.
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from candidly.candidates.labels import class_names
 from candidly.candidates.vote_tables import VoteTable, read_long, read_wide, tidy
 from candidly.messages import warn
 
-__all__ = ["Agreement", "Votes", "from_annotations"]
+__all__ = ["Agreement", "Annotator", "Confusion", "Votes", "from_annotations"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,53 @@ class Agreement:
     observed: float | None
     alpha: float | None
     workers: NDArray[np.float64]
+
+
+class Confusion(NamedTuple):
+    """A label that an annotator gives instead of the true one.
+
+    Attributes
+    ----------
+    true, given : str or number
+        The true label, by the posterior, and the label of the vote.
+    votes : float
+        Expected number of such votes.
+    fraction : float
+        Their fraction of the annotator's votes on rows with this true label.
+    """
+
+    true: Hashable
+    given: Hashable
+    votes: float
+    fraction: float
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """How an annotator votes.
+
+    Attributes
+    ----------
+    name : str or number, or None
+        None stands for all annotators of anonymous votes.
+    votes : int
+        Number of votes.
+    accuracy, low, high : float
+        Estimated fraction of right votes, with a 95 % likelihood-ratio interval. It is measured against the posterior
+        without the annotator's own votes (`candidly.candidates.annotators`, equation 8).
+    agreement : float or None
+        Fraction of votes that agree with the majority of the others (`Agreement`); None if nothing can be compared.
+    confusions : tuple of Confusion
+        The most frequent confusions, at most five, with at least one expected vote.
+    """
+
+    name: Hashable
+    votes: int
+    accuracy: float
+    low: float
+    high: float
+    agreement: float | None
+    confusions: tuple[Confusion, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,6 +183,19 @@ class Votes:
         table = self.table.select(chosen)
         counts = self.counts[chosen]
         return _collect(table, counts, self.candidates.matrix[chosen], self.below[chosen], self.anonymous)
+
+    def with_classes(self, names: Iterable[Hashable]) -> "Votes":
+        """Return the same votes with other class names, in the order of ``candidates.classes``.
+
+        Examples
+        --------
+        >>> votes = from_annotations({"ann": [1, 0], "bob": [0, 0]}, columns=["ann", "bob"])
+        >>> votes.with_classes(["cat", "dog"]).candidates.decode()
+        [('cat', 'dog'), ('cat',)]
+        """
+        classes = class_names(names)
+        sets = Candidates(self.candidates.matrix, classes, self.candidates.index)
+        return replace(self, candidates=sets, table=replace(self.table, classes=classes))
 
     def __repr__(self) -> str:
         sets = self.candidates

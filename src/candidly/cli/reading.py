@@ -46,7 +46,9 @@ def read_source(
         advice = "is not a class of the model; correct the row or leave it out"
         raise ValueError(str(error).replace("is not in classes; add it there or correct the row", advice)) from error
     labels = None if rows.labels is None else [None if text is None else names.get(text, text) for text in rows.labels]
-    return replace(rows, candidates=Candidates(rows.candidates.matrix, tuple(names.values())), labels=labels), votes
+    own = tuple(names.values())
+    cast = None if rows.votes is None else rows.votes.with_classes(own)
+    return replace(rows, candidates=Candidates(rows.candidates.matrix, own), labels=labels, votes=cast), votes
 
 
 def _read_source(
@@ -59,20 +61,17 @@ def _read_source(
     annotators = None if votes.annotators is None else split_names(votes.annotators, "--annotators")
     return labelled.read_votes(
         str(votes.annotations),
-        VoteColumns(votes.task, votes.worker, votes.label, annotators),
+        VoteColumns(votes.task, votes.worker, votes.label, annotators, votes.votes_delimiter),
         str(votes.features),
         _schema(str(votes.features), None, reading, like),
         classes=classes,
         min_votes=1 if votes.min_votes is None else votes.min_votes,
         min_share=0.0 if votes.min_share is None else votes.min_share,
+        anonymous=votes.anonymous,
+        skip_tasks=votes.skip_tasks,
         like=like,
         texts=texts,
     )
-
-
-def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
-    """Read a table with a column of candidates."""
-    return labelled.read_labelled(table, _schema(table, candidates, reading), classes=_read_classes(reading.classes))
 
 
 def _schema(table: str, candidates: str | None, reading: ReadingOptions, like: Schema | None = None) -> Schema:

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 from candidly.cli.options import (
     CleaningOptions,
+    Column,
     File,
     Levels,
     OutputOptions,
     ReadingOptions,
-    RequiredColumn,
     Table,
-    TableArgument,
+    TableOption,
     TrainingOptions,
+    VoteOptions,
 )
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
@@ -23,27 +24,29 @@ if TYPE_CHECKING:
 
 _RESULT = (
     *("candidates", "kept", "removed", "predicted", "confidence", "priority", "scores", "outside", "outside_score"),
-    "true",
+    *("majority", "true"),
 )
 
 
 def fit(
-    table: TableArgument,
+    table: TableOption = None,
     *,
-    candidates: RequiredColumn,
+    candidates: Column = None,
     out: Path,
     cleaned: Table = None,
     report: File = None,
     lean: bool = False,
+    votes: VoteOptions,
     reading: ReadingOptions,
     training: TrainingOptions,
     output: OutputOptions,
 ) -> None:
-    """Train a model on a table with candidates, and save it.
+    """Train a model on a table with candidates, or on the votes of annotators, and save it.
 
     All columns that no option names are features: numbers, dates or text, with or without missing values. The model
     keeps the candidates of its rows and their held-out probabilities, so that `clean` and `audit` need not train again
-    (--model).
+    (--model). With votes (--annotations, --features), it also keeps who voted for what, and how often each annotator is
+    right.
 
     Args:
         table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
@@ -53,13 +56,24 @@ def fit(
         report: Also write an HTML report to this file (.html).
         lean: Leave the training rows out of the model; then it can predict, and clean other rows, but not be audited.
     """
-    from candidly.cli.checks import check_apart, check_base, check_folder, check_folds, check_page, check_table
-    from candidly.cli.output import describe_report, describe_size, name_place, write_page
-    from candidly.cli.reading import read
+    from candidly.cli.checks import (
+        check_apart,
+        check_base,
+        check_folder,
+        check_folds,
+        check_page,
+        check_source,
+        check_table,
+    )
+    from candidly.cli.output import describe_report, describe_size, describe_votes, name_place, write_page
     from candidly.report import saved, summarise
     from candidly.tables import files
 
+    options = CleaningOptions(
+        table=table, candidates=candidates, votes=votes, reading=reading, training=training, output=output
+    )
     with output.hide_warnings():
+        check_source(options)
         replaced = check_folder(out)
         check_page(report, out)
         check_base(training.base)
@@ -67,9 +81,8 @@ def fit(
             check_folds(training.folds)
             if cleaned != "-":
                 check_apart("the table", cleaned, out)
-            check_table(cleaned, [table], output, "--cleaned")
-        with output.busy(f"reading {table}"):
-            rows = read(table, candidates, reading)
+            check_table(cleaned, [table, votes.annotations, votes.features], output, "--cleaned")
+        rows, counted, _ = _read(options)
         if cleaned is not None:
             _check_result(rows, cleaned, rows.schema.separator)
         classifier = _train(rows, training, output)
@@ -79,9 +92,12 @@ def fit(
             with files.writing(out):
                 classifier.save(out, {saved.FILE: saved.to_bytes(facts)}, lean=lean)
             if cleaned is not None:
-                files.write(_result(rows, _cleaned(classifier), cleaned), cleaned, separator=rows.schema.separator)
+                result = _result(rows, _cleaned(classifier), cleaned, classifier)
+                files.write(result, cleaned, separator=rows.schema.separator)
             write_page(facts, report)
     lines, found = describe_report(facts, {"model": out, "cleaned": cleaned, "report": report})
+    before, known = describe_votes(counted, rows, classifier)
+    lines, found = [*before, *lines], found | known
     size, sizes = describe_size(out, classifier, lean)
     lines.append(size)
     if replaced:
@@ -96,6 +112,8 @@ def clean(options: CleaningOptions, *, out: str) -> None:
     which of them were kept and removed, and the predicted candidate. Then confidence: the estimated probability that
     the predicted candidate is the true label; priority: the order in which to review the rows, from 1; scores: that
     probability for every candidate; and the class outside the candidates that the networks prefer, if there is one.
+    With votes, labels and probabilities come from the networks and from how often each annotator is right; the majority
+    is a column beside them, and rows without votes are predicted.
     Run `candidly audit` first for a guess of what cleaning costs.
 
     With --model nothing is trained. If the model was trained on this table, its held-out results are used. Otherwise
@@ -130,17 +148,18 @@ def clean(options: CleaningOptions, *, out: str) -> None:
             with naming(rows.title):
                 cleaned = known.clean_all(rows.features, rows.candidates)
             with output.busy("writing the results"):
-                files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
+                files.write(_result(rows, cleaned, out, known), out, separator=rows.schema.separator)
             lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
         else:
             classifier = _train(rows, options.training, output) if known is None else known
             with output.busy("estimating what cleaning costs"):
                 facts = summarise(classifier, rows.title, rows.ids, rows.labels)
             with output.busy("writing the results"):
-                files.write(_result(rows, _cleaned(classifier), out), out, separator=rows.schema.separator)
+                result = _result(rows, _cleaned(classifier), out, classifier)
+                files.write(result, out, separator=rows.schema.separator)
                 write_page(facts, options.report)
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
-    before, agreement = describe_votes(votes)
+        before, agreement = describe_votes(votes, rows, classifier if same else None)
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
 
 
@@ -192,7 +211,7 @@ def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = 
             facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels, checked)
         write_page(facts, options.report)
     lines, found = describe_reuse(*describe_audit(facts, options.report), options.model)
-    before, agreement = describe_votes(votes)
+    before, agreement = describe_votes(votes, rows, classifier)
     options.output.show([describe_status(facts), *before, *lines], found | agreement)
 
 
@@ -238,7 +257,7 @@ def _is_trained_on(
     from candidly.cli.reading import naming
 
     with naming(rows.title), output.busy("comparing the rows with those of the model"):
-        same = classifier.is_trained_on(rows.features, rows.candidates)
+        same = classifier.is_trained_on(rows.features, rows.target)
     if same and classifier.fit_record_ is None:
         raise ValueError(
             f"{model} was trained on {rows.title}, but it was saved without its rows, so their held-out results are "
@@ -284,7 +303,7 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
         verbose=int(output.progress),
     )
     with naming(rows.title):
-        classifier.fit(rows.features, rows.candidates, weights=rows.weights, groups=rows.groups)
+        classifier.fit(rows.features, rows.target, groups=rows.groups)
     classifier.schema_ = rows.schema
     return classifier
 
@@ -315,8 +334,8 @@ def _cleaned(classifier: "PartialLabelClassifier") -> "Cleaned":
     )
 
 
-def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
-    """Return the cleaned rows as an Arrow table."""
+def _result(rows: "Labelled", cleaned: "Cleaned", out: str, classifier: "PartialLabelClassifier") -> Any:
+    """Return the cleaned rows as an Arrow table; rows without votes are predicted, and have all classes as candidates."""
     import numpy as np
     import pyarrow as pa
 
@@ -336,7 +355,32 @@ def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
         "confidence": pa.array(cleaned.confidence, pa.float32()),
         "priority": pa.array(cleaned.priority, pa.int64()),
         "scores": score_column(before, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
-        "outside": pa.array([None if name is None else str(name) for name in cleaned.outside], pa.string()),
+        "outside": pa.array([_text(name) for name in cleaned.outside], pa.string()),
         "outside_score": pa.array(cleaned.outside_proba, pa.float32(), mask=cleaned.outside_proba == 0),
     }
-    return pa.table(columns | ({} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}))
+    if rows.votes is not None:
+        columns["majority"] = pa.array([_text(name) for name in rows.votes.majority()], pa.string())
+    columns |= {} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}
+    table = pa.table(columns)
+    others = rows.unvoted
+    if others is None:
+        return table
+    p = classifier.predict_proba(others.features).astype(np.float32)
+    every = np.ones_like(p, dtype=bool)
+    predicted = {
+        rows.schema.id: others.id_column,
+        "candidates": set_column(every, names),
+        "kept": set_column(every, names),
+        "predicted": pa.array([names[j] for j in p.argmax(1)], pa.string()),
+        "confidence": pa.array(p.max(1), pa.float32()),
+        "scores": score_column(every, p, names, with_names=files.is_text_file(out)),
+        "removed": set_column(~every, names),
+        "true": pa.array(others.labels or [None] * len(p), pa.string()),
+    }
+    more = pa.table({field.name: predicted.get(field.name, pa.nulls(len(p), field.type)) for field in table.schema})
+    place = np.concatenate([np.setdiff1d(np.arange(len(before) + len(p)), others.place), others.place])
+    return pa.concat_tables([table, more.cast(table.schema)]).take(np.argsort(place))
+
+
+def _text(name: Any) -> str | None:
+    return None if name is None else str(name)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from candidly import conformal
-from candidly.candidates import Candidates
+from candidly.candidates import Annotator, Candidates, Votes
 from candidly.checks import arguments
 from candidly.cleaning import Certificate, Cleaner, VerificationPlan, certify, find_cleaner
 from candidly.cleaning.audit import ALPHAS, NOT_CHECKED, Audit, audit
@@ -35,6 +35,7 @@ from candidly.estimator.leaks import point_out_bags
 from candidly.estimator.learners import find_base
 from candidly.estimator.record import Cleaned, FitRecord, Scored, as_array
 from candidly.estimator.saving import Cleaning, SavedClassifier
+from candidly.estimator.vote_record import VoteRecord
 from candidly.messages import busy, option, warn
 from candidly.methods import Method, find_method
 from candidly.tables import columns
@@ -292,9 +293,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if n < 2:
             raise ValueError(f"X has n_samples={n}; at least two rows are needed")
         by_row = {"y": y, "sample_weight": sample_weight, "weights": weights, "groups": groups}
+        votes = y if isinstance(y, Votes) else None
+        if votes is not None:
+            by_row["y"] = votes.candidates
         for name, rows_of_x in by_row.items():
             targets.check_index(X, rows_of_x, name)
-        S = targets.read(y, n, self.classes, self.separator)
+        S = targets.read(by_row["y"], n, self.classes, self.separator)
+        if votes is not None and weights is None:
+            weights = targets.spread(votes.weights(), votes.candidates.classes, S.classes)
         weights = None if weights is None else check_weights(targets.label_weights(weights, S), S.matrix.shape)
         group = None if groups is None else targets.group_numbers(groups, n)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
@@ -314,7 +320,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         model = self._train(encoded, S, plan, weights, seeds[2])
         p = crossfit.out_of_fold(model, encoded, torch.from_numpy(plan.row_fold), plan.folds, bool(self.verbose))
         with busy("estimating which candidates are wrong", bool(self.verbose)):
-            self._set_results(encoded, S, plan, p, features, model, int(seeds[3].generate_state(1)[0]), started)
+            seed = int(seeds[3].generate_state(1)[0])
+            self._set_results(encoded, S, plan, p, features, model, seed, started, votes)
         return self
 
     def _set_results(
@@ -327,8 +334,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         model: Trained,
         seed: int,
         started: float,
+        votes: Votes | None,
     ) -> None:
-        """Set everything that follows from the probabilities p (n, C) of the training rows."""
+        """Set everything that follows from the probabilities p (n, C) of the training rows, and from votes on them."""
         held_out, fold = torch.from_numpy(plan.tested()), torch.from_numpy(plan.row_fold)
         sets = torch.from_numpy(S.matrix.copy())[held_out]
         # The rule is fitted to the probabilities of all classes; later only those of candidates are needed.
@@ -341,6 +349,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         more: dict[str, Any] = {"fold": fold, "held_out": held_out}
         more |= {"parameters": parameters, "seconds": time.monotonic() - started}
         more["groups"] = None if plan.groups is None else torch.from_numpy(plan.groups)
+        if votes is not None:
+            more["voted"] = VoteRecord.of(votes, S.classes, torch.from_numpy(S.matrix.copy()), p, fold)
         self.budget_ = budget
         self.fit_record_: FitRecord | None = FitRecord.of(S, p, **more)
         self.reclean()
@@ -460,7 +470,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         )
         if self.budget_ is not None:
             sets = record.sets[record.held_out]
-            self._set_limits(alpha, self.budget_.limits(record.log_p(record.held_out), sets, alpha))
+            scores = record.scores(record.held_out, self.budget_.temperature)
+            self._set_limits(alpha, self.budget_.limits(scores, sets, alpha))
         self._cleaned, reason = self._clean(self.fit_record_, record.held_out, forced)
         self._warn(reason)
         return self
@@ -530,6 +541,11 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def is_trained_on(self, X: Any, y: Any) -> bool:
         """Return whether these are the rows that `fit` was called with, in the same order."""
         check_is_fitted(self)
+        voted = None if self.fit_record_ is None else self.fit_record_.voted
+        if isinstance(y, Votes):
+            if voted is not None and not voted.same_votes(y):
+                return False
+            y = y.candidates
         matrix = targets.align(y, self._class_names, self.separator, unknown=False)
         encoded = self.features_.transform(X)
         return saving.fingerprint(encoded, Candidates(matrix, self._class_names)) == self.trained_on_
@@ -543,7 +559,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         kept, reason = scored.sets, None
         if self.budget_ is not None:
             sets = kept[rows]
-            cleaned = self.budget_.apply(scored.log_p(rows), sets, torch.tensor(self.limits_, device="cpu"))
+            scores = scored.scores(rows, self.budget_.temperature)
+            cleaned = self.budget_.apply(scores, sets, torch.tensor(self.limits_, device="cpu"))
             reason = None if forced or torch.equal(cleaned, sets) else self.budget_.declined
             if reason is None:
                 kept[rows] = cleaned
@@ -623,6 +640,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def outside_proba_(self) -> NDArray[np.float32]:
         """The probability of `outside_`; 0 where it is None."""
         return self._cleaned.outside_proba
+
+    @property
+    def annotators_(self) -> tuple[Annotator, ...]:
+        """How each annotator votes; empty if `fit` was called without votes."""
+        try:
+            voted = self._training_rows("this attribute").voted
+        except (NotFittedError, ValueError) as error:
+            raise AttributeError(str(error)) from None
+        return () if voted is None else voted.annotators
 
     def _set_limits(self, alpha: float | None, limits: Tensor | None) -> None:
         self.alpha_ = alpha
@@ -852,7 +878,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             if plan is not None:
                 drawn_from = certify.use_levels(order, plan.alpha).isfinite().any(1)
         return audit(
-            record.log_p(rows),
+            record.scores(rows, self.budget_.temperature),
             record.sets[rows],
             self.budget_,
             alphas=levels,
@@ -969,7 +995,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.budget_ is None:
             self._refuse_to_clean()
         with busy("ordering the candidates", bool(self.verbose)):
-            levels = self.budget_.levels(record.log_p(record.held_out), record.sets[record.held_out])
+            scores = record.scores(record.held_out, self.budget_.temperature)
+            levels = self.budget_.levels(scores, record.sets[record.held_out])
             return record, verification.fingerprint(record, self.budget_), levels
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({}), *, lean: bool = False) -> None:
