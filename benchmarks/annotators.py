@@ -247,7 +247,10 @@ def measure(data: Path, seeds: int) -> None:
                     votes = from_annotations(table, classes=range(C))
                     results[key] = compare(X, y, votes.select(np.argsort(votes.tasks)), seed, EPOCHS)
                 RESULTS.write_text(json.dumps(results, indent=0))
-                print(key, {name: round(value, 3) for name, value in results[key].items() if name in ("posterior", *METHODS)})
+                print(
+                    key,
+                    {name: round(value, 3) for name, value in results[key].items() if name in ("posterior", *METHODS)},
+                )
 
 
 def measure_file(path: Path, seed: int) -> None:

@@ -154,7 +154,7 @@ class _Ballots:
 
     @classmethod
     def of(cls, votes: VoteTable, n: int, classes: int, anonymous: bool) -> "_Ballots":
-        row, worker, label = (torch.from_numpy(one).long() for one in (votes.task, votes.worker, votes.label))
+        row, worker, label = (torch.tensor(one).long() for one in (votes.task, votes.worker, votes.label))
         giver = torch.zeros_like(worker) if anonymous else worker
         pairs, pair = (giver * classes + label).unique(return_inverse=True)
         turn = (row * len(votes.workers) + worker).unique_consecutive(return_inverse=True)[1]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from candidly.candidates import Candidates
 from candidly.candidates.labels import class_names
 from candidly.candidates.vote_tables import VoteTable, read_long, read_wide, tidy
+from candidly.checks import arguments
 from candidly.messages import warn
 
 __all__ = ["Agreement", "Annotator", "Confusion", "Votes", "from_annotations"]
@@ -290,8 +291,7 @@ def from_annotations(
         raise ValueError(f"min_votes is {min_votes!r}; pass an integer of at least 1")
     if not isinstance(min_share, (int, float, np.integer, np.floating)) or not 0 <= min_share <= 1:
         raise ValueError(f"min_share is {min_share!r}; pass a fraction between 0 and 1")
-    if not isinstance(anonymous, (bool, np.bool_)):
-        raise ValueError(f"anonymous is {anonymous!r}; pass True or False")
+    anonymous = arguments.flag("anonymous", anonymous)
     fixed = None if classes is None else class_names(classes)
     if columns is None:
         roles = {"task": task, "worker": worker, "label": label}
@@ -315,7 +315,7 @@ def from_annotations(
             f"{below.sum()} tasks have no label with min_votes={min_votes} and min_share={min_share}, and keep their "
             "most frequent labels; lower the thresholds, or drop the tasks"
         )
-    return _collect(found, counts, kept, below, bool(anonymous))
+    return _collect(found, counts, kept, below, anonymous)
 
 
 def _collect(

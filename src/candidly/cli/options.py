@@ -92,7 +92,7 @@ class VoteOptions:
         min_votes: Minimum number of votes for a label to be a candidate (default: 1).
         min_share: Minimum fraction of a task's votes for a label to be a candidate (default: 0).
         votes_delimiter: Column delimiter of the votes, if they are CSV (default: that of --delimiter).
-        anonymous: The annotators are not persons, such as columns for the first and second vote: all make the same errors.
+        anonymous: Annotators are not persons, as with columns for first and second votes: all make the same errors.
         skip_tasks: Leave out tasks that have no row in the features, instead of stopping.
     """
 

@@ -127,7 +127,8 @@ def describe_votes(
     if votes is None:
         return [], {}
     agreement = {"observed": votes.agreement.observed, "krippendorff_alpha": votes.agreement.alpha}
-    lines, facts = str(votes).splitlines(), {"agreement": agreement}
+    lines = str(votes).splitlines()
+    facts: dict[str, Any] = {"agreement": agreement}
     unvoted = 0 if rows.unvoted is None else len(rows.unvoted.place)
     if unvoted:
         lines.append(f"rows without votes, which the model predicts: {unvoted}")

@@ -335,7 +335,7 @@ def _cleaned(classifier: "PartialLabelClassifier") -> "Cleaned":
 
 
 def _result(rows: "Labelled", cleaned: "Cleaned", out: str, classifier: "PartialLabelClassifier") -> Any:
-    """Return the cleaned rows as an Arrow table; rows without votes are predicted, and have all classes as candidates."""
+    """Return the cleaned rows as an Arrow table; rows without votes have all classes as candidates."""
     import numpy as np
     import pyarrow as pa
 

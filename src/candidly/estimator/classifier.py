@@ -138,12 +138,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         The training rows' candidates after cleaning by `budget_` at level `alpha`. Only held-out rows with a positive
         weight are cleaned, so with ``folds=1`` few are. The most probable candidate of a row is always kept.
     transduction_ : ndarray, shape (n,)
-        The most probable candidate of each training row, by name.
+        The most probable candidate of each training row, by name. With votes: its most probable class by votes and
+        features, also if nobody voted for it (`fit`, Notes).
     confidence_ : ndarray, shape (n,)
         Estimated probability that `transduction_` is the true label: its entry in `candidate_proba_`.
     candidate_proba_ : ndarray, shape (n, C)
         Estimated probability that each candidate of a training row is the true label; 0 for other classes. A row sums
         to 1: this is the probability among the candidates, at the temperature of `budget_`, not among all classes.
+        With votes: the posterior probability among all classes, for candidates and for `transduction_`.
     priority_ : ndarray of int, shape (n,)
         The order in which to review the training rows: 1 for the lowest `confidence_`. Of rows with equal confidence,
         such as rows with one candidate, those with the highest `outside_proba_` come first.
@@ -151,6 +153,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         The most probable class of all, by name, if it is not a candidate of the training row; None if it is one.
     outside_proba_ : ndarray, shape (n,)
         The probability of `outside_` among all classes; 0 where that is None.
+    annotators_ : tuple of Annotator
+        With votes, how each annotator votes (`candidly.candidates.Annotator`): number of votes, accuracy with an
+        interval, agreement with the others, and the most frequent confusions. Empty without votes.
     budget_ : Budget or None
         The rule that cleans candidates (`candidly.cleaning.Budget`); None with fewer than 100 held-out rows.
     limits_ : ndarray, shape (C,), or None
@@ -160,7 +165,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     fit_record_ : FitRecord or None
         What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). A
         model that was saved with ``lean=True``, or by an older version, has None, and none of the attributes from
-        `candidates_` to `outside_proba_`.
+        `candidates_` to `annotators_`.
     ledger_ : tuple of VerificationPlan
         The verifications that were planned since `fit` (`plan_verification`); it is saved with the model.
     history_ : dict of ndarray, shape (epochs, networks)
@@ -258,13 +263,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         y : matrix, list, or column of pandas, polars or pyarrow
             Candidates: a boolean matrix (n, C), dense or sparse; lists or sets of class names; text with a `separator`;
             or plain labels, which are single candidates. A row with all classes is unlabelled. If X and y both have an
-            index, as in pandas, it must be the same; rows are not reordered.
+            index, as in pandas, it must be the same; rows are not reordered. Or `candidly.candidates.Votes` on the
+            rows: labels are then chosen by votes and features together (Notes).
         sample_weight : array, shape (n,), optional
             Weights of rows. A weight of 2 has the effect of repeating the row. Weights that are not integers are
             divided by their mean and rounded at random.
         weights : array, shape (n, C), optional
             How much to trust each candidate initially, such as vote counts. Columns of a data frame are matched by
-            class name.
+            class name. With votes, the default is each candidate's fraction of them.
         groups : sequence, length n, optional
             The group of each row, such as its scene, recording or patient: text, numbers or other hashable values. A
             row without a group (None, NaN or an empty text) is a group by itself. Rows that share a group or have equal
@@ -277,6 +283,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         results are those for new rows of known groups, and flatter a model that will meet new groups. With `groups`
         they are those for rows of new groups. Without it, `fit` warns if consecutive rows look like groups
         (`candidly.candidates.find_bags`).
+
+        With votes, the probability of a training row's label is ``p^(1/T) · Π_w π^w``: the networks' held-out
+        probabilities, and for each vote the probability that this annotator gives this label to a row of that class.
+        T and the confusion matrices π^w are fitted to the votes by EM (`candidly.candidates.annotators`). This decides
+        `transduction_`, `candidate_proba_`, `confidence_`, `priority_` and `outside_`, and in which order candidates
+        are removed: `candidates_`, `audit` and `certify`. A label without a vote can be the most probable one. Votes
+        are assumed to be independent given the true label; `certify` needs no such assumption, because its rules are
+        fixed before rows are drawn. Rows that all networks were trained on (``folds=1``) are labelled by votes alone.
+        `predict` and its relatives do not use votes.
 
         The guarantees of `predict_p` assume exchangeable rows. With `groups`, assume instead that groups are
         exchangeable: those of the training rows and a new one. If all groups have the same number of rows and g of

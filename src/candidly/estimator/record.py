@@ -88,7 +88,7 @@ class Scored:
         return conformal.log(self._spread(0.0)[rows])
 
     def scores(self, rows: Tensor, temperature: float) -> Tensor:
-        """Return what candidates of some rows are removed by: log-probabilities whose temperature is still to be raised.
+        """Return the log-probabilities by which candidates of some rows are removed.
 
         `temperature` is that of the rule (`Budget.temperature`); it matters only if there are votes.
         """
@@ -108,7 +108,9 @@ class Scored:
         confidence = q.gather(1, best[:, None])[:, 0].clamp_max(1)  # rounding may exceed 1
         return self._collect(kept, best, confidence, q, self.top, self.top_p)
 
-    def _collect(self, kept: Tensor, best: Tensor, confidence: Tensor, q: Tensor, top: Tensor, top_p: Tensor) -> Cleaned:
+    def _collect(
+        self, kept: Tensor, best: Tensor, confidence: Tensor, q: Tensor, top: Tensor, top_p: Tensor
+    ) -> Cleaned:
         """Return results, given the chosen labels with their probabilities, and the most probable classes of all."""
         classes = self.candidates.classes
         is_outside = ~self.sets.gather(1, top[:, None])[:, 0]

@@ -37,9 +37,7 @@ def read(y: Any, n: int, classes: Iterable[Hashable] | None, separator: str | No
     return S
 
 
-def spread(
-    weights: NDArray[np.float64], names: Sequence[Hashable], classes: Sequence[Hashable]
-) -> NDArray[np.float64]:
+def spread(weights: NDArray[np.float64], names: Sequence[Hashable], classes: Sequence[Hashable]) -> NDArray[np.float64]:
     """Return a matrix whose columns have `names` as one whose columns are all `classes`; 0 for the others.
 
     Examples

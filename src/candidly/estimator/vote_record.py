@@ -85,7 +85,12 @@ class VoteRecord:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the numbers by name, for a file."""
-        whole = {"row": self.table.task, "worker": self.table.worker, "label": self.table.label, "top": self.top.numpy()}
+        whole = {
+            "row": self.table.task,
+            "worker": self.table.worker,
+            "label": self.table.label,
+            "top": self.top.numpy(),
+        }
         found = {name: torch.from_numpy(values.astype(np.int32)) for name, values in whole.items()}
         return {f"{_PREFIX}{name}": value for name, value in (found | {"p": self.p, "top_p": self.top_p}).items()}
 

@@ -237,6 +237,7 @@ def read_votes(
     """
     arguments.instance("columns", columns, VoteColumns, "candidly.tables.VoteColumns, such as VoteColumns('task')")
     arguments.instance("schema", schema, Schema, _A_SCHEMA)
+    skip_tasks = arguments.flag("skip_tasks", skip_tasks)
     grouping = [] if schema.groups is None else [schema.groups]
     delimiter = schema.delimiter if columns.delimiter is None else columns.delimiter
     try:
@@ -270,7 +271,9 @@ def read_votes(
     unvoted = None
     if len(others):
         rest = table.take(others)
-        labels = None if schema.labels is None else _read_labels(rest.column(schema.labels), name, schema.labels, candidates)
+        labels = (
+            None if schema.labels is None else _read_labels(rest.column(schema.labels), name, schema.labels, candidates)
+        )
         unvoted = Unvoted(rest.select(features), rest.column(schema.id), labels, others)
     return replace(labelled, votes=chosen, unvoted=unvoted), counted
 
