@@ -73,7 +73,7 @@ def test_certificates_and_audits_use_the_same_family(fitted, tmp_path):
     level = classifier.audit(y, alphas=[0.05]).levels[0]
     removed = int((S & ~classifier.candidates_.matrix).sum())
     assert level.alpha == classifier.alpha_
-    assert level.candidates_removed == removed
+    assert level.candidates == removed
     other = make().fit(X, votes.candidates, weights=votes.weights())
     with pytest.raises(ValueError, match="plan belongs to another fit"):
         other.certify({}, plan)

@@ -56,7 +56,7 @@ def _matrices(q, votes, workers, C, strengths, anonymous):
     for row, w, v in votes:
         n[w, :, v] += q[row]
     every = n.sum(0)
-    a = every.trace() / every.sum()
+    a = max(every.trace() / every.sum(), 1 / C)
     u = np.full((C, C), (1 - a) / (C - 1))
     np.fill_diagonal(u, a)
     r = _search(strengths[0], len(STRENGTHS), lambda k: _dirichlet(every, u, STRENGTHS[k]))
@@ -88,13 +88,11 @@ def _matrices(q, votes, workers, C, strengths, anonymous):
 def fit(log_p, votes, workers, anonymous=False):
     """Return the posterior, the temperature, the common matrix, and each annotator's accuracy with its interval."""
     n, C = log_p.shape
-    q = np.zeros((n, C))
-    for i in range(n):
-        own = [v for row, _, v in votes if row == i]
-        share = np.array([own.count(j) / max(len(own), 1) for j in range(C)])
-        q[i] = (share + _softmax(log_p[i])) / 2
-    common, pi, strengths = _matrices(q, votes, workers, C, (4, 4, 4), anonymous)
-    power, before = 28, -math.inf
+    start = (1 + 1 / C) / 2
+    common = np.full((C, C), (1 - start) / (C - 1))
+    np.fill_diagonal(common, start)
+    pi, strengths, before = [common] * workers, (4, 4, 4), -math.inf
+    power = max(range(len(POWERS)), key=lambda k: _likelihood(log_p, votes, pi, POWERS[k]))
     for _ in range(200):
         q = _posterior(log_p, votes, pi, POWERS[power])
         old = power

@@ -11,14 +11,15 @@ using the EM algorithm*, Applied Statistics 28, 1979; with features V. C. Raykar
 the posterior q of (1) and the expected counts n^w_jk = Σ_{i: v_iw = k} q_ij, n^w_j = Σ_k n^w_jk, n_jk = Σ_w n^w_jk,
 n_j = Σ_k n_jk, every iteration sets
 
-    a     = Σ_j n_jj / Σ_j n_j                                  the fraction of right votes                      (2)
+    a     = max(Σ_j n_jj / Σ_j n_j, 1/C)                        the fraction of right votes                      (2)
     π⁰_jk = (n_jk + r·u_jk) / (n_j + r)                         the common matrix, u_jj = a, else (1 − a)/(C − 1)  (3)
     a_w   = (Σ_j n^w_jj + s·a) / (Σ_j n^w_j + s)                the fraction of right votes of annotator w       (4)
     m^w   = π⁰ with the odds of every π⁰_jj multiplied by (a_w/(1 − a_w)) / (a/(1 − a))                          (5)
     π^w_jk = (n^w_jk + t·m^w_jk) / (n^w_j + t)                                                                   (6)
     T     = argmax Σ_i log Σ_j softmax(log p(x_i)/T)_j · Π_w π^w_{j, v_iw}                                       (7)
 
-An annotator with few votes is thus described by how often they are right, and by the errors that all annotators make.
+The first iteration starts from equal annotators, with a halfway between chance and certainty, and with the T of (7) for
+them. From then on, T and the strengths move to a better neighbour in their grids. An annotator with few votes is thus described by how often they are right, and by the errors that all annotators make.
 The strengths r, s and t are those of a grid for which the counts are most likely if the rows of π⁰, the fractions a_w
 and the rows of π^w are drawn from Dirichlet distributions around u, a and m^w (empirical Bayes). If votes have no
 persons, as in tables with a column for the first, second and third vote, all have one matrix: π^w = π⁰.
@@ -33,8 +34,8 @@ half the 95 % quantile of χ² with one degree of freedom. If q' is certain of e
 right votes; if q' is not, the interval is wider.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -106,16 +107,18 @@ def fit_posterior(
     [('ann', 1.0), ('bob', 1.0), ('eve', 0.5)]
     """
     ballots = _Ballots.of(votes, log_p.shape[0], log_p.shape[1], anonymous)
-    counts = ballots.initial_counts(log_p)
-    model = _Model.of(counts, ballots, (_MIDDLE, _MIDDLE, _MIDDLE), _ONE)
+    model = _Model.start(ballots)
+    likelihoods = ballots.expect(log_p, model, range(len(_POWERS)))[1]
+    model = replace(model, power=max(likelihoods, key=likelihoods.__getitem__))
     before = -torch.inf
     for _ in range(_MOST_ITERATIONS):
-        counts, likelihoods = ballots.expect(log_p, model)
+        counts, likelihoods = ballots.expect(log_p, model, _around(model.power, len(_POWERS)))
         best = max(likelihoods, key=likelihoods.__getitem__)
-        model = _Model.of(counts, ballots, model.strengths, best)
-        if best == model.power and abs(likelihoods[best] - before) < _TOLERANCE * len(log_p):
-            break
+        settled = best == model.power and abs(likelihoods[best] - before) < _TOLERANCE * len(log_p)
         before = likelihoods[best]
+        model = _Model.of(counts, ballots, model.strengths, best)
+        if settled:
+            break
     q = torch.cat([joint.softmax(1).float() for _, _, joint in ballots.blocks(log_p, model)])
     annotators = _describe(log_p, model, ballots, votes, agreement, anonymous)
     return Posterior(q, 1 / _POWERS[model.power], model.common, annotators)
@@ -181,24 +184,10 @@ class _Ballots:
         for rows, cast in self.slices():
             yield rows, cast, log_p[rows].double() * _POWERS[model.power] + self.evidence(rows, cast, model.log_pi)
 
-    def initial_counts(self, log_p: Tensor) -> Tensor:
-        """Return expected counts if a row's label is drawn from its votes or from p, with equal probability, (U, C)."""
+    def expect(self, log_p: Tensor, model: "_Model", powers: Iterable[int]) -> tuple[Tensor, dict[int, float]]:
+        """Return the expected counts (U, C), and the log-likelihood of (7) by the number of the power 1/T."""
         counts = log_p.new_zeros(len(self.pair_giver), self.classes, dtype=torch.float64)
-        for rows, cast in self.slices():
-            p = log_p[rows].double().softmax(1)
-            row = self.row[cast] - rows.start
-            shares = torch.zeros_like(p).index_put_((row, self.label[cast]), p.new_ones(()), accumulate=True)
-            q = (p + shares / shares.sum(1, keepdim=True).clamp_min(1)) / 2
-            counts.index_add_(0, self.pair[cast], q[row])
-        return counts
-
-    def expect(self, log_p: Tensor, model: "_Model") -> tuple[Tensor, dict[int, float]]:
-        """Return the expected counts (U, C), and the log-likelihood of (7) by the number of the power 1/T.
-
-        The powers are the present one and its neighbours in the grid.
-        """
-        counts = log_p.new_zeros(len(self.pair_giver), self.classes, dtype=torch.float64)
-        likelihoods = dict.fromkeys(_around(model.power, len(_POWERS)), 0.0)
+        likelihoods = dict.fromkeys(powers, 0.0)
         for rows, cast in self.slices():
             evidence = self.evidence(rows, cast, model.log_pi)
             z = log_p[rows].double()
@@ -240,12 +229,24 @@ class _Model:
     power: int
 
     @classmethod
+    def start(cls, ballots: _Ballots) -> "_Model":
+        """Return equal annotators, halfway between chance and certainty."""
+        C = ballots.classes
+        common = torch.full((C, C), (1 - (1 + 1 / C) / 2) / max(C - 1, 1), dtype=torch.float64)
+        common.diagonal().fill_((1 + 1 / C) / 2)
+        log_pi = common.T[ballots.pair_label].clamp_min(_SMALLEST).log()
+        none = torch.zeros_like(log_pi)
+        totals = none.new_zeros(ballots.givers, C)
+        return cls(common, log_pi, none, totals, (_MIDDLE, _MIDDLE, _MIDDLE), _ONE)
+
+    @classmethod
     def of(cls, counts: Tensor, ballots: _Ballots, strengths: tuple[int, int, int], power: int) -> "_Model":
         """Fit the matrices to expected counts (U, C); the strengths move to a better neighbour in the grid."""
         giver, label, C = ballots.pair_giver, ballots.pair_label, ballots.classes
         totals = counts.new_zeros(ballots.givers, C).index_add_(0, giver, counts)
         everyone = counts.new_zeros(C, C).index_add_(0, label, counts).T  # n_jk
-        accuracy = (everyone.diagonal().sum() / everyone.sum()).clamp(_SMALLEST, 1 - _SMALLEST)
+        chance = min(1 / C, 1 - _SMALLEST)
+        accuracy = (everyone.diagonal().sum() / everyone.sum()).clamp(chance, 1 - _SMALLEST)
         prior = ((1 - accuracy) / max(C - 1, 1)).expand(C, C).clone()
         prior.diagonal().fill_(accuracy)
         r = _stronger(everyone, prior, everyone.sum(1), strengths[0])
