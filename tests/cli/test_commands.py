@@ -606,7 +606,9 @@ def test_a_model_is_fitted_to_votes(place, capsys):
     assert "--votes-delimiter" in error
     with pytest.raises(SystemExit):
         cli.main([*options, "--votes-delimiter", ";"])
-    assert re.search("no row for 1 of 31 tasks of votes.csv, such as 'no such task'.*skip-tasks", capsys.readouterr().err)
+    assert re.search(
+        "no row for 1 of 31 tasks of votes.csv, such as 'no such task'.*skip-tasks", capsys.readouterr().err
+    )
     printed = run(capsys, *options, "--votes-delimiter", ";", "--skip-tasks", "--cleaned", "new.csv")
     assert "no row for 1 of 31 tasks" in printed.err
     assert "rows without votes, which the model predicts: 10" in printed.out

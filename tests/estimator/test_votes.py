@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 from sklearn.datasets import make_blobs
 
-from candidly import PartialLabelClassifier, from_annotations, store
+from candidly import PartialLabelClassifier, from_annotations
 from candidly.cleaning import VerificationPlan
+from tests.store.cases import forge_index
 
 NAMES = np.array(["cat", "dog", "emu"])
 ACCURACY = np.array([0.95, 0.6, 0.6, 0.6])
@@ -114,12 +115,8 @@ def test_votes_are_saved(fitted, tmp_path):
 )
 def test_damaged_votes_are_refused(fitted, tmp_path, change):
     fitted.save(tmp_path / "model")
-    path = tmp_path / "model" / "model.json"
-    facts = store.read_json(path)
-    facts.pop("checksum", None)
-    change(facts["estimator"]["rows"]["votes"])
-    store.write_json(path, facts)
-    with pytest.raises(ValueError, match="damaged|checksum|changed|does not belong"):
+    forge_index(tmp_path / "model" / "model.json", lambda index: change(index["facts"]["estimator"]["rows"]["votes"]))
+    with pytest.raises(ValueError, match=r"model is damaged \(.*\); restore a copy or save the model again"):
         PartialLabelClassifier.load(tmp_path / "model")
 
 
