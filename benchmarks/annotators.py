@@ -97,7 +97,7 @@ def expert(X: Any, y: Ints, C: int, rng: np.random.Generator) -> tuple[Ints, Int
 
 
 def spammers(X: Any, y: Ints, C: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-    """Five annotators who are right in 80 %, three who guess, two who always give the same label; five votes per row."""
+    """Five annotators who are right in 80 %, three who guess, two who always give one label; five votes per row."""
     row, worker = choose(len(y), 10, 5, rng)
     label = coin(np.repeat([0.8, 1 / C], 5), y, C, rng)(row, worker)
     favourite = rng.integers(C, size=10)
@@ -275,7 +275,7 @@ def page() -> None:
     results: dict[str, Any] = json.loads(RESULTS.read_text())
     seeds = 1 + max(int(key.rsplit("/", 1)[1]) for key in results)
     lines, cleaning, passed, above = [], [], 0, ""
-    for kind, simulate in KINDS.items():
+    for kind in KINDS:
         gains, over, every = [], [], []
         for name in DATASETS:
             runs = [results[f"{name}/{kind}/{seed}"] for seed in range(seeds)]
@@ -299,36 +299,39 @@ def page() -> None:
     described = "\n".join(f"- **{kind}**: {simulate.__doc__}" for kind, simulate in KINDS.items())
     text = f"""# Labels from votes
 
-Made by `python -m benchmarks.annotators page` from `benchmarks/results/annotators.json`. With votes, a classifier's labels are those of
-the posterior P(label | features, votes) ∝ p^(1/T) · Π π ([how it is computed](../guides/votes.md#how-labels-are-chosen)). Here it is compared with
-the majority (a tie of k labels counts 1/k), with Dawid and Skene's EM, which uses votes alone, and with cleanlab's CROWDLAB, which gets the same
-held-out probabilities. {ROWS} rows each of {", ".join(DATASETS)}, {EPOCHS} epochs, {seeds} seeds; nothing was chosen with true labels.
+Made by `python -m benchmarks.annotators page` from `benchmarks/results/annotators.json`. With votes, a classifier's
+labels are those of the posterior P(label | features, votes) ∝ p^(1/T) · Π π
+([how it is computed](../guides/votes.md#how-labels-are-chosen)). Here it is compared with the majority (a tie of k
+labels counts 1/k), with Dawid and Skene's EM, which uses votes alone, and with cleanlab's CROWDLAB, which gets the same
+held-out probabilities. {ROWS} rows each of {", ".join(DATASETS)}, {EPOCHS} epochs, {seeds} seeds; nothing was chosen
+with true labels.
 
 ## Accuracy of the labels
 
-Percent, mean over datasets and seeds. The last column is the difference to the best of the other three, which is chosen for each dataset by
-the mean over seeds; its 95 % interval is Student's t over datasets × seeds.
+Percent, mean over datasets and seeds. The last column is the difference to the best of the other three, which is chosen
+for each dataset by the mean over seeds; its 95 % interval is Student's t over datasets × seeds.
 
 | annotators | posterior | majority | Dawid–Skene | CROWDLAB | networks alone | posterior − best other |
 |---|---|---|---|---|---|---|
 {chr(10).join(lines)}
 
-In {passed} of the 7 kinds (without "{BEYOND}") the interval is above −0.3 points. Where errors follow the features ("hard rows"), the posterior gains
-{above} on the majority.
+In {passed} of the 7 kinds (without "{BEYOND}") the interval is above −0.3 points. Where errors follow the features
+("hard rows"), the posterior gains {above} on the majority.
 
 ## Confidence, annotators and cleaning
 
-Percent. *Confidence* is the mean probability of the chosen labels; it should equal the accuracy. *Intervals* is the fraction of annotators whose
-95 % interval contains the fraction of their votes that are right. Then the fraction of wrong candidates removed and of true labels lost at level
-0.05, on average and at most, and how often the loss was at most the upper end of the audit's guess.
+Percent. *Confidence* is the mean probability of the chosen labels; it should equal the accuracy. *Intervals* is the
+fraction of annotators whose 95 % interval contains the fraction of their votes that are right. Then the fraction of
+wrong candidates removed and of true labels lost at level 0.05, on average and at most, and how often the loss was at
+most the upper end of the audit's guess.
 
 | annotators | accuracy | confidence | intervals | removed | lost | most lost | guess held |
 |---|---|---|---|---|---|---|---|
 {chr(10).join(cleaning)}
 
-Votes are assumed to be independent given the true label. Where all annotators make the same mistakes on the same rows, the posterior is too
-confident, annotators look better than they are, and more labels are lost than the level says: only checked rows show it
-([certify](../guides/certify.md)). The certificate does not need the assumption.
+Votes are assumed to be independent given the true label. Where all annotators make the same mistakes on the same rows,
+the posterior is too confident, annotators look better than they are, and more labels are lost than the level says: only
+checked rows show it ([certify](../guides/certify.md)). The certificate does not need the assumption.
 
 ## The annotators
 
