@@ -72,7 +72,7 @@ def forbidden(module, source):
 
 
 # Extras, imported by the functions that need them.
-OPTIONAL = {"distributed", "jinja2", "matplotlib", "pooch", "ray", "requests", "triton"}
+OPTIONAL = {"distributed", "jinja2", "matplotlib", "onnx", "onnxscript", "pooch", "ray", "requests", "triton"}
 
 
 def test_the_plan_lists_every_module():

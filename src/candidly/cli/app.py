@@ -18,7 +18,7 @@ _COMMANDS: dict[str, Command] = {
     for command in (
         *(training.fit, training.clean, training.audit),
         *(verification.verify, verification.certify),
-        *(models.predict, models.evaluate, models.report),
+        *(models.predict, models.evaluate, models.report, models.export),
         *(experiments.demo, experiments.methods, experiments.datasets, experiments.bench, experiments.table),
     )
 }
