@@ -63,7 +63,7 @@ def main():
     tasks = list(votes.tasks)
     X_train, y_train = X_train[tasks], y_train[tasks]
 
-    # Every label that an annotator gave is a candidate. Labels are chosen by the networks and by all votes, each of which
+    # Every label that an annotator gave is a candidate. Labels are chosen by the networks and by all votes; each vote
     # counts by how often its annotator is right.
     learner = PartialLabelClassifier(max_epochs=15, random_state=0)
     learner.fit(X_train, votes)

@@ -19,7 +19,7 @@ def facts():
 
 
 def test_annotators_are_listed_by_name(facts, tmp_path):
-    assert [one["name"] for one in facts.annotators][0] == "eve"
+    assert facts.annotators[0]["name"] == "eve"
     confusion = facts.annotators[0]["confusions"][0]
     assert (facts.classes[confusion["true"]], facts.classes[confusion["given"]]) == ("dog", "<i>owl</i>")
     assert ReportFacts.from_json(facts.to_json()) == facts

@@ -139,9 +139,11 @@ def test_tasks_without_features_can_be_skipped(tmp_path):
     named = (VoteColumns(), put(tmp_path, ROWS), Schema(id="id", drop=["tags", "truth"]))
     with pytest.raises(ValueError, match=r"no row for 1 of 3 tasks .*such as 'd'.*skip_tasks="):
         read_votes(votes, *named)
-    with pytest.warns(UserWarning) as caught:
+    with (
+        pytest.warns(UserWarning, match="such as 'd' in column 'id'; they are left out"),
+        pytest.warns(UserWarning, match="1 of 3 rows have no votes"),
+    ):
         rows, counted = read_votes(votes, *named, skip_tasks=True)
-    assert any("they are left out" in str(one.message) for one in caught)
     assert rows.ids == ["a", "b"]
     assert counted.tasks == ("b", "a", "d")
     none = put(tmp_path, VOTES | {"task": ["p", "q", "p", "q", "r"]}, "v.csv")

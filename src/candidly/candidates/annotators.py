@@ -19,10 +19,12 @@ n_j = Σ_k n_jk, every iteration sets
     T     = argmax Σ_i log Σ_j softmax(log p(x_i)/T)_j · Π_w π^w_{j, v_iw}                                       (7)
 
 The first iteration starts from equal annotators, with a halfway between chance and certainty, and with the T of (7) for
-them. From then on, T and the strengths move to a better neighbour in their grids. An annotator with few votes is thus described by how often they are right, and by the errors that all annotators make.
-The strengths r, s and t are those of a grid for which the counts are most likely if the rows of π⁰, the fractions a_w
-and the rows of π^w are drawn from Dirichlet distributions around u, a and m^w (empirical Bayes). If votes have no
-persons, as in tables with a column for the first, second and third vote, all have one matrix: π^w = π⁰.
+them. From then on, T and the strengths move to a better neighbour in their grids.
+
+An annotator with few votes is thus described by how often they are right, and by the errors that all annotators make.
+The strengths r, s and t are those for which the counts are most likely if the rows of π⁰, the fractions a_w and the
+rows of π^w are drawn from Dirichlet distributions around u, a and m^w (empirical Bayes). If votes have no persons, as
+in tables with a column for the first, second and third vote, all have one matrix: π^w = π⁰.
 
 An annotator's accuracy is measured without their own votes: let q' be the posterior of a row without them,
 e_jk = π⁰_jk / (1 − π⁰_jj) the common errors, and

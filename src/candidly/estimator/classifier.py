@@ -308,13 +308,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n = int(table.shape[0])
         if n < 2:
             raise ValueError(f"X has n_samples={n}; at least two rows are needed")
-        by_row = {"y": y, "sample_weight": sample_weight, "weights": weights, "groups": groups}
-        votes = y if isinstance(y, Votes) else None
-        if votes is not None:
-            by_row["y"] = votes.candidates
+        votes, given = (y, "y.candidates") if isinstance(y, Votes) else (None, "y")
+        y = y if votes is None else votes.candidates
+        by_row = {given: y, "sample_weight": sample_weight, "weights": weights, "groups": groups}
         for name, rows_of_x in by_row.items():
             targets.check_index(X, rows_of_x, name)
-        S = targets.read(by_row["y"], n, self.classes, self.separator)
+        S = targets.read(y, n, self.classes, self.separator)
         if votes is not None and weights is None:
             weights = targets.spread(votes.weights(), votes.candidates.classes, S.classes)
         weights = None if weights is None else check_weights(targets.label_weights(weights, S), S.matrix.shape)
@@ -558,10 +557,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Return whether these are the rows that `fit` was called with, in the same order."""
         check_is_fitted(self)
         voted = None if self.fit_record_ is None else self.fit_record_.voted
-        if isinstance(y, Votes):
-            if voted is not None and not voted.same_votes(y):
-                return False
-            y = y.candidates
+        if isinstance(y, Votes) and voted is not None and not voted.same_votes(y):
+            return False
         matrix = targets.align(y, self._class_names, self.separator, unknown=False)
         encoded = self.features_.transform(X)
         return saving.fingerprint(encoded, Candidates(matrix, self._class_names)) == self.trained_on_

@@ -124,6 +124,8 @@ def align(
     names = tuple(classes)
     if y is None:
         raise ValueError("y is None; pass the candidates of each row")
+    if isinstance(y, candidates.Votes):
+        y = y.candidates
     if isinstance(y, Candidates):
         _compare(y.classes, names)
         if not unknown:

@@ -148,8 +148,8 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
         given, chosen = len(record.voted.table.task), classifier.transduction_
         outside = int((~S.matrix[np.arange(len(S)), targets.number(chosen, S.classes, len(S))[0]]).sum())
         lines.append(
-            f"{given} votes were combined with these scores: each counts by how often its annotator gives this label to "
-            f"rows of each class. In {outside} rows the chosen label is not a candidate."
+            f"{given} votes were combined with these scores: each counts by how often its annotator gives this label "
+            f"to rows of each class. In {outside} rows the chosen label is not a candidate."
         )
     declined = None if classifier.budget_ is None else classifier.budget_.declined
     if held_out and classifier.budget_ is None:
