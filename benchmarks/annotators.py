@@ -164,7 +164,7 @@ KINDS = {
     "many annotators": many,
     "misled majority": misled,
 }
-BEYOND = "misled majority"  # beyond the seven kinds: no method can know
+BEYOND = "misled majority"  # a harder version of "hard rows", beyond the seven kinds
 
 
 def dawid_skene(votes: Votes, n: int, C: int) -> Ints:
@@ -274,7 +274,7 @@ def page() -> None:
     """Write the page with the results."""
     results: dict[str, Any] = json.loads(RESULTS.read_text())
     seeds = 1 + max(int(key.rsplit("/", 1)[1]) for key in results)
-    lines, cleaning, passed, above = [], [], 0, ""
+    lines, cleaning, passed, above = [], [], [], {}
     for kind in KINDS:
         gains, over, every = [], [], []
         for name in DATASETS:
@@ -284,13 +284,12 @@ def page() -> None:
             gains += [100 * (run["posterior"] - run[best]) for run in runs]
             over += [100 * (run["posterior"] - run["majority"]) for run in runs]
         mean, low, high = interval(np.array(gains))
-        passed += low > -0.3 and kind != BEYOND
+        passed += [kind] if low > -0.3 else []
         means = {one: 100 * np.mean([run[one] for run in every]) for one in ("posterior", "networks", *METHODS)}
         columns = " | ".join(f"{means[one]:.1f}" for one in ("posterior", *METHODS, "networks"))
         lines.append(f"| {kind} | {columns} | {mean:+.1f} ({low:+.1f} to {high:+.1f}) |")
-        if kind == "hard rows":
-            gain = interval(np.array(over))
-            above = f"{gain[0]:+.1f} points ({gain[1]:+.1f} to {gain[2]:+.1f})"
+        gain = interval(np.array(over))
+        above[kind] = f"{gain[0]:+.1f} points ({gain[1]:+.1f} to {gain[2]:+.1f})"
         figures = [100 * np.mean([run[one] for run in every]) for one in ("confidence", "covered", "removed", "lost")]
         held = np.mean([run["guess"] is None or run["lost"] <= run["guess"][1] for run in every])
         most = 100 * max(run["lost"] for run in every)
@@ -315,8 +314,11 @@ for each dataset by the mean over seeds; its 95 % interval is Student's t over d
 |---|---|---|---|---|---|---|
 {chr(10).join(lines)}
 
-In {passed} of the 7 kinds (without "{BEYOND}") the interval is above −0.3 points. Where errors follow the features
-("hard rows"), the posterior gains {above} on the majority.
+Of the 7 kinds without "{BEYOND}", the interval is above −0.3 points in {len(set(passed) - {BEYOND})}; with it instead
+of "hard rows", in {len(set(passed) - {"hard rows"})}. Where errors follow the features, the posterior gains
+{above["hard rows"]} on the majority with "hard rows", and {above[BEYOND]} with "{BEYOND}". The latter was the first
+version of "hard rows", and was set apart after a first look at the results, because most annotators are wrong there on
+many rows.
 
 ## Confidence, annotators and cleaning
 

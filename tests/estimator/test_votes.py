@@ -127,7 +127,7 @@ def test_votes_with_listed_classes_and_an_index():
     assert listed.classes_.tolist() == ["yak", "emu", "dog", "cat"]
     table = listed.fit_record_.voted.table
     assert [listed.classes_[k] for k in table.label] == [NAMES[k] for k in votes.table.label]
-    with pytest.raises(ValueError, match="y.candidates has the index of X in another order"):
+    with pytest.raises(ValueError, match=r"y\.candidates has the index of X in another order"):
         make().fit(frame.iloc[::-1], votes)
 
 
