@@ -245,6 +245,7 @@ def read_votes(
     except ValueError as error:
         own = option("votes-delimiter", python="VoteColumns.delimiter")
         raise ValueError(str(error).replace(option("delimiter"), own)) from error
+    arguments.instance("like", like, (Schema, NoneType), "a candidly.tables.Schema, or None")
     known_id = None if like is None else like.id
     schema = replace(schema, candidates=None, id=schema.id or known_id or columns.columns[0])
     table = _read(source, schema, like, texts)
