@@ -14,7 +14,19 @@ import candidly
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(candidly.__file__).parent
 ROOMS = (
-    *("bench", "candidates", "cleaning", "conformal", "data", "engine", "estimator", "methods", "metrics", "report"),
+    *(
+        "bench",
+        "candidates",
+        "cleaning",
+        "conformal",
+        "data",
+        "encoders",
+        "engine",
+        "estimator",
+        "methods",
+        "metrics",
+        "report",
+    ),
     "tables",
 )
 HIDDEN = {"checks", "cli", "messages", "store"}  # rooms whose names are for the library itself

@@ -139,3 +139,20 @@ def test_rows_that_train_all_networks_are_labelled_by_votes_alone():
     unanimous = votes.counts.max(1) == 3
     majority = votes.majority()
     assert (classifier.transduction_ == majority)[trained & unanimous].all()
+
+
+def test_limits_for_new_rows_do_not_depend_on_votes(fitted):
+    X, _, votes = simulate()
+    forgotten = make().fit(X, votes.candidates, weights=votes.weights())
+    np.testing.assert_array_equal(fitted.limits_, forgotten.limits_)
+    new, _, later = simulate(seed=1)
+    assert fitted.clean(new, later) == forgotten.clean(new, later.candidates)
+
+
+def test_another_level(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    classifier = PartialLabelClassifier.load(tmp_path / "model")
+    few = classifier.set_params(alpha=0.01).reclean().candidates_
+    many = classifier.set_params(alpha=0.2).reclean().candidates_
+    assert (many.matrix <= few.matrix).all()
+    assert many.mean_size < few.mean_size
