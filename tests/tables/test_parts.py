@@ -109,6 +109,7 @@ def test_a_file_of_text_without_rows_has_no_rows(tmp_path: Path) -> None:
 _cells = st.text(st.sampled_from('ab,"\n 1é'), max_size=5)
 
 
+@pytest.mark.filterwarnings("ignore:.*look like rows of the table")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_cells, _cells, st.integers(0, 9)), min_size=1, max_size=12), st.integers(1, 40))
 def test_csv_is_cut_between_rows_wherever_pieces_end(

@@ -63,10 +63,10 @@ def is_stream(table: str | None, out: str) -> bool:
     """
     if table is None or table == "-":
         return False
-    is_folder = out.endswith(("/", os.sep)) or os.path.isdir(out)
+    named_as_file = files.suffix_of(out) in files.SUFFIXES and not out.endswith(("/", os.sep))
     if not is_several(table):
-        return is_folder
-    if out == "-" or (files.suffix_of(out) in files.SUFFIXES and not is_folder):
+        return not named_as_file and (out.endswith(("/", os.sep)) or os.path.isdir(out))
+    if out == "-" or named_as_file:
         raise ValueError(f"{table} is several files, and so are their results; name a folder with --out, such as out/")
     return True
 
