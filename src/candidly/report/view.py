@@ -7,7 +7,17 @@ from typing import Any
 from candidly.cleaning.audit import NOISY, Audit
 from candidly.messages import cut
 from candidly.report import charts
-from candidly.report.facts import HISTORY, AuditFacts, DoubtFacts, Doubtful, LevelFacts, PairFacts, ReportFacts
+from candidly.report.facts import (
+    HISTORY,
+    MOST_ANNOTATORS,
+    AnnotatorFacts,
+    AuditFacts,
+    DoubtFacts,
+    Doubtful,
+    LevelFacts,
+    PairFacts,
+    ReportFacts,
+)
 from candidly.report.texts import MISSING, duration, fixed, guess, interval, percent, rounded, visible, whole
 
 _CURVES = {
@@ -26,6 +36,7 @@ _LONGEST_HINT = 400  # characters of a name in a tooltip
 _LONGEST_LINE = 1000  # characters of a sentence or setting
 _MOST_OPTIONS = 200  # classes that doubtful rows can be filtered by
 _MOST_NAMES = 8  # names in a cell
+_MOST_CONFUSIONS = 3  # confusions of an annotator
 _MOST_PAIRS = 3  # pairs of classes listed below a heat map
 _MOST_DOUBTS = 20  # doubtful classes, and pairs of them, in a table
 _COSTS = {
@@ -87,6 +98,8 @@ def view(facts: ReportFacts) -> dict[str, Any]:
         "has_truth": any(row["true"] is not None for row in facts.doubtful),
         "options": [(index, cut(names[index], 60)) for index in options],
         "more_options": more_options,
+        "annotators": [_annotator(one, names) for one in facts.annotators],
+        "most_annotators": MOST_ANNOTATORS,
         "reliability": charts.reliability(facts.reliability) if facts.reliability else None,
         "bins": [
             (
@@ -288,6 +301,20 @@ def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, A
         "true": None if true is None else Name.of(names[true]),
         "fate": fate,
         "classes": " ".join(map(str, sorted(options.intersection(_classes_of(row))))),
+    }
+
+
+def _annotator(one: AnnotatorFacts, names: list[str]) -> dict[str, Any]:
+    return {
+        "name": Name.of("all annotators" if one["name"] is None else visible(one["name"])),
+        "votes": whole(one["votes"]),
+        "accuracy": percent(one["accuracy"][0]),
+        "interval": interval(one["accuracy"]),
+        "agreement": percent(one["agreement"]),
+        "confusions": [
+            (Name.of(names[each["true"]]), Name.of(names[each["given"]]), percent(each["fraction"]))
+            for each in one["confusions"][:_MOST_CONFUSIONS]
+        ],
     }
 
 
