@@ -29,7 +29,7 @@ _CURVES = {
     "share_changed": ("Rows changed", "fraction of rows with a removed candidate"),
     "estimated_lost": (
         "Lost while training (guess)",
-        "fraction of rows whose true label the method does not learn from",
+        "fraction of rows; computed without true labels",
     ),
     "accuracy": ("Accuracy", "on rows with a known true label"),
     "true_kept": ("True labels kept", "on rows with a known true label"),
