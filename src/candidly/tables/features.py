@@ -447,11 +447,9 @@ def _describe_missing(columns: list[tuple[str, Number]], rows: int) -> list[str]
     if len(columns) <= _FEW:
         return [f"{name}: {column.describe_missing(rows)}" for name, column in columns]
     most = sorted(columns, key=lambda one: -one[1].missing)
-    names = listed(
-        [f"{name} ({'all' if column.missing == rows else column.missing})" for name, column in most], _LISTED
-    )
+    counts = [f"{name} ({'all' if column.missing == rows else column.missing})" for name, column in most]
     what = "missing values, which are replaced by the mean, with indicator columns"
-    return [f"{len(columns)} columns have {what}: {names}"]
+    return [f"{len(columns)} columns have {what}: {listed(counts, _LISTED)}"]
 
 
 def _cut(lines: list[str]) -> list[str]:
