@@ -133,15 +133,15 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
     S, kept, model = record.candidates, classifier.candidates_, classifier.model_
     folds, noun = len(classifier.calibration_.counts), "classifiers" if isinstance(model, Learners) else "networks"
     lines = [
-        f"{len(S)} rows have {S.mean_size:.2f} candidates on average, of {len(S.classes)} classes; "
-        f"{int(S.singletons.sum())} rows have one candidate.",
+        f"{len(S):,} rows have {S.mean_size:.2f} candidates on average, of {len(S.classes):,} classes; "
+        f"{int(S.singletons.sum()):,} of them have one candidate.",
         _describe_training(model, classifier.n_iter_),
     ]
     held_out = len(record.held_out)
     if folds > 1:
         lines.append(f"Every row was scored by {noun} that were not trained on it ({folds} folds).")
     elif held_out:
-        lines.append(f"{held_out} rows were held out; the {noun} that scored the other rows were trained on them.")
+        lines.append(f"{held_out:,} rows were held out; the {noun} that scored the other rows were trained on them.")
     else:
         lines.append("No rows were held out, so no candidate was removed.")
     if record.voted is not None:
@@ -166,7 +166,7 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
             "candidate of a row was always kept."
         )
         lines.append(
-            f"{removed} of {removable} removable candidates were removed; {kept.mean_size:.2f} per row remain."
+            f"{removed:,} of {removable:,} removable candidates were removed; {kept.mean_size:.2f} per row remain."
         )
     return lines
 
