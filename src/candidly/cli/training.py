@@ -19,6 +19,7 @@ from candidly.cli.options import (
 if TYPE_CHECKING:
     from candidly.candidates.votes import Votes
     from candidly.estimator import Cleaned, PartialLabelClassifier
+    from candidly.review.merging import Merged
     from candidly.tables.labelled import Labelled
 
 _RESULT = (
@@ -32,6 +33,7 @@ def fit(
     *,
     candidates: RequiredColumn,
     out: Path,
+    decisions: File = None,
     cleaned: Table = None,
     report: File = None,
     lean: bool = False,
@@ -49,6 +51,7 @@ def fit(
         table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
         candidates: Column of candidates: text such as cat|dog, or lists.
         out: Folder for the model.
+        decisions: Log of `candidly review`: rows that were decided have a single candidate.
         cleaned: Also write the table that `candidly clean` writes: a file, or - for standard output.
         report: Also write an HTML report to this file (.html).
         lean: Leave the training rows out of the model; then it can predict, and clean other rows, but not be audited.
@@ -70,6 +73,8 @@ def fit(
             check_table(cleaned, [table], output, "--cleaned")
         with output.busy(f"reading {table}"):
             rows = read(table, candidates, reading)
+        if decisions is not None:
+            rows = _decided_rows(rows, _merge(rows, decisions))
         if cleaned is not None:
             _check_result(rows, cleaned, rows.schema.separator)
         classifier = _train(rows, training, output)
@@ -89,7 +94,7 @@ def fit(
     output.show(lines, found | sizes | {"replaced": replaced}, to_stderr=cleaned == "-")
 
 
-def clean(options: CleaningOptions, *, out: str) -> None:
+def clean(options: CleaningOptions, *, out: str, decisions: File = None) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
     Networks that were not trained on a row score its candidates. The result has one line per row: id, candidates,
@@ -104,6 +109,7 @@ def clean(options: CleaningOptions, *, out: str) -> None:
 
     Args:
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output.
+        decisions: Log of `candidly review`: rows that were decided have a single candidate.
     """
     from candidly.cli.checks import check_folds, check_model, check_page, check_source, check_table
     from candidly.cli.output import describe_new_rows, describe_report, describe_reuse, describe_votes, write_page
@@ -119,6 +125,14 @@ def clean(options: CleaningOptions, *, out: str) -> None:
         check_table(out, (options.table, options.votes.annotations, options.votes.features), output)
         check_page(options.report, out)
         rows, votes, known = _read(options)
+        merged = None if decisions is None else _merge(rows, decisions)
+        if merged is not None and known is None:
+            rows = _decided_rows(rows, merged)
+        elif merged is not None and merged.added:
+            raise ValueError(
+                f"{decisions} adds the class {merged.added[0]!r}, which {options.model} does not have; remove --model "
+                "to train again"
+            )
         _check_result(rows, out, rows.schema.separator)
         places = {"cleaned": out, "report": options.report}
         same = known is None or _is_trained_on(known, rows, options.model, options.output)
@@ -129,6 +143,8 @@ def clean(options: CleaningOptions, *, out: str) -> None:
         if known is not None and not same:
             with naming(rows.title):
                 cleaned = known.clean_all(rows.features, rows.candidates)
+            if merged is not None:
+                cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
                 files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
             lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
@@ -136,8 +152,11 @@ def clean(options: CleaningOptions, *, out: str) -> None:
             classifier = _train(rows, options.training, output) if known is None else known
             with output.busy("estimating what cleaning costs"):
                 facts = summarise(classifier, rows.title, rows.ids, rows.labels)
+            cleaned = _cleaned(classifier)
+            if merged is not None and known is not None:
+                cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
-                files.write(_result(rows, _cleaned(classifier), out), out, separator=rows.schema.separator)
+                files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
                 write_page(facts, options.report)
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
     before, agreement = describe_votes(votes)
@@ -287,6 +306,64 @@ def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -
         classifier.fit(rows.features, rows.candidates, weights=rows.weights, groups=rows.groups)
     classifier.schema_ = rows.schema
     return classifier
+
+
+def _merge(rows: "Labelled", decisions: Path) -> "Merged":
+    """Merge the decisions of a log into the candidates of a table."""
+    from candidly.cli.review import read_log
+    from candidly.review.merging import Rows, merge
+
+    log = read_log(decisions)
+    return merge(log, Rows.of(rows.title, rows.features, rows.ids, log.sessions[-1]), rows.candidates)
+
+
+def _decided_rows(rows: "Labelled", merged: "Merged") -> "Labelled":
+    """Return rows with the candidates after decisions, to train on; votes on decided rows have no weight."""
+    import dataclasses
+
+    import numpy as np
+
+    weights = None
+    if rows.weights is not None:
+        before = list(rows.candidates.classes)
+        weights = np.zeros(merged.candidates.shape)
+        weights[:, [merged.candidates.classes.index(name) for name in before]] = rows.weights
+        decided = list(merged.answers)
+        weights[decided] = merged.candidates.matrix[decided]
+    return dataclasses.replace(rows, candidates=merged.candidates, weights=weights)
+
+
+def _decide(cleaned: "Cleaned", merged: "Merged") -> "Cleaned":
+    """Return rows after cleaning with the classes that were decided; rows with another answer are unchanged."""
+    import dataclasses
+
+    import numpy as np
+
+    from candidly.candidates import Candidates
+
+    classes = cleaned.candidates.classes
+    number = {str(name): j for j, name in enumerate(classes)}
+    decided = {row: number[answer] for row, answer in merged.answers.items() if answer in number}
+    rows, columns = list(decided), list(decided.values())
+    kept, p = cleaned.kept.matrix.copy(), cleaned.candidate_proba.copy()
+    transduction, confidence = cleaned.transduction.copy(), cleaned.confidence.copy()
+    outside, outside_p = cleaned.outside.copy(), cleaned.outside_proba.copy()
+    kept[rows], p[rows] = False, 0.0
+    kept[rows, columns], p[rows, columns] = True, 1.0
+    transduction[rows] = [classes[j] for j in columns]
+    confidence[rows], outside[rows], outside_p[rows] = 1.0, None, 0.0
+    priority = np.empty_like(cleaned.priority)
+    priority[np.lexsort((-outside_p, confidence))] = np.arange(1, len(priority) + 1)
+    return dataclasses.replace(
+        cleaned,
+        kept=Candidates(kept, classes),
+        transduction=transduction,
+        confidence=confidence,
+        candidate_proba=p,
+        priority=priority,
+        outside=outside,
+        outside_proba=outside_p,
+    )
 
 
 def _check_result(rows: "Labelled", out: str, separator: str) -> None:

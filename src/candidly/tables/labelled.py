@@ -21,7 +21,16 @@ from candidly.tables import class_columns, files
 from candidly.tables.class_columns import Names
 from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
 
-__all__ = ["Labelled", "VoteColumns", "check_types", "column_texts", "name_of", "read_labelled", "read_votes"]
+__all__ = [
+    "Labelled",
+    "VoteColumns",
+    "check_types",
+    "column_texts",
+    "name_of",
+    "read_ids",
+    "read_labelled",
+    "read_votes",
+]
 
 # A column of candidates with more classes per row, in a table of at least this many rows, causes a warning.
 _MIN_ROWS, _MOST_CLASSES = 20, 0.8
@@ -328,7 +337,7 @@ def _match(
     column: Any, file: str, schema: Schema, tasks: list[str], votes: str
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows that have votes, and the position of each among the tasks."""
-    ids = _read_ids(column, file, str(schema.id))
+    ids = read_ids(column, file, str(schema.id))
     position = {task: j for j, task in enumerate(tasks)}
     lacking = set(position) - set(ids)
     if lacking:
@@ -356,7 +365,7 @@ def _collect(
     ids = None
     if schema.id is not None:
         id_column = table.column(schema.id)
-        ids = _read_ids(id_column, file, schema.id)
+        ids = read_ids(id_column, file, schema.id)
     labels = None
     if schema.labels is not None:
         labels = _read_labels(table.column(schema.labels), file, schema.labels, candidates)
@@ -368,8 +377,8 @@ def _collect(
     )
 
 
-def _read_ids(column: Any, file: str, id_: str) -> list[str]:
-    """Return the ids as text. Raise ValueError if one is missing or repeated."""
+def read_ids(column: Any, file: str, id_: str) -> list[str]:
+    """Return the ids in a column as text; raise ValueError if one is missing or repeated."""
     if not _is_feature(column.type):
         raise ValueError(
             f"{file}: column {id_!r} has type {column.type}; ids are texts or numbers, convert them or name another "
