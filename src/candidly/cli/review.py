@@ -251,6 +251,7 @@ def _read_material(
             raise ValueError(f"--images is {images}, which is not a folder; name the folder of the images")
         found = Images(column_texts(shown.column(image), f"column {image!r} of {table}"), folder)
     ids = read_ids(shown.column(key), table, key) if key is not None and key in shown.column_names else None
+    shown = shown.drop_columns([name for name in {image, key} if name in shown.column_names])
     votes = None if annotations is None else _read_votes(annotations)
     if votes is not None and ids is None:
         raise ValueError("--annotations needs a table with ids, to which the tasks belong; fit the model with --id")

@@ -63,7 +63,7 @@ class Material:
         """Return the columns of a row as texts, without the empty ones."""
         some = self.table.slice(row, 1)
         found = []
-        for name, column in zip(some.column_names[:_MOST_COLUMNS], some.columns, strict=False):
+        for name, column in zip(some.column_names, some.columns[:_MOST_COLUMNS], strict=False):
             (text,) = column_texts(column, f"column {name!r}")
             if text:
                 cut = text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"

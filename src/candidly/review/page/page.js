@@ -76,9 +76,15 @@
     const list = document.createElement("dl");
     for (const cell of one.cells.slice(0, most)) {
       const text = cell.text.length > 120 && most < Infinity ? `${cell.text.slice(0, 120)}…` : cell.text;
-      list.append(make("dt", cell.name), make("dd", text));
+      list.append(pairOf(cell.name, text));
     }
     return list;
+  }
+
+  function pairOf(name, text) {
+    const pair = document.createElement("div");
+    pair.append(make("dt", name), make("dd", text));
+    return pair;
   }
 
   function pictureOf(one) {
@@ -106,7 +112,7 @@
     const isLong = (cell) => cell.text.length > 100 || cell.text.includes("\n");
     at("texts").replaceChildren(...row.cells.filter(isLong).flatMap((cell) => [make("h2", cell.name), make("p", cell.text)]));
     at("cells").replaceChildren(...cellsOf({ cells: row.cells.filter((cell) => !isLong(cell)) }).childNodes);
-    if (state.hidden_columns) at("cells").append(make("dt", "more columns"), make("dd", `${state.hidden_columns} are not shown`));
+    if (state.hidden_columns) at("cells").append(pairOf("more columns", `${state.hidden_columns} are not shown`));
     showVotes();
     showCandidates();
     if (changed) {
@@ -225,7 +231,7 @@
       const found = await ask(name, { ...view(), row: row?.row }, "POST");
       if (several) await showBatch();
       else show(found);
-      say(found.saved.length ? `${name === "undo" ? "undone" : "done again"}, saved` : `nothing to ${name}`);
+      say(found.saved.length ? `${name === "undo" ? "undone" : "redone"}, saved` : `nothing to ${name}`);
     }, event);
   }
 
