@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
@@ -13,7 +14,7 @@ from candidly.cli import app as cli
 from candidly.cli.review import _read_material
 from candidly.review.decisions import Log, Session
 from candidly.review.desk import Desk
-from candidly.review.server import make_app
+from candidly.review.server import listen, make_app, make_server, make_token
 from candidly.tables import files
 from tests.cli.test_commands import ROLES, make
 from tests.cli.test_reuse import TRAINING
@@ -85,6 +86,25 @@ def post(app, path, **values):
 def get(app, path, **query):
     status, _, body = call(app, "GET", path, **query)
     return status, json.loads(body)
+
+
+@contextmanager
+def serving_here(**desks):
+    """Serve desks in a thread; yield a function that ends the server, and the address of the page."""
+    listening, token = listen(), make_token()
+    server = make_server(desks, listening, token)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+
+    def end():
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+    try:
+        yield end, f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
+    finally:
+        end()
 
 
 @contextmanager

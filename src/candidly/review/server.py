@@ -76,6 +76,11 @@ def serve(desks: Mapping[str, Desk], listening: socket.socket, token: str) -> No
     token : str
         The secret in the address.
     """
+    make_server(desks, listening, token).run(sockets=[listening])
+
+
+def make_server(desks: Mapping[str, Desk], listening: socket.socket, token: str) -> Any:
+    """Return the server of the page, which does not run yet."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -87,7 +92,7 @@ def serve(desks: Mapping[str, Desk], listening: socket.socket, token: str) -> No
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)
 
 
 def make_app(desks: Mapping[str, Desk], token: str, port: int) -> Any:
