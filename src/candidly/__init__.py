@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         methods,
         metrics,
         report,
+        review,
         tables,
     )
     from candidly.candidates import Candidates, encode, from_annotations
@@ -94,6 +95,7 @@ __all__ = [
     "methods",
     "metrics",
     "report",
+    "review",
     "scoring",
     "soft_ce",
     "tables",
@@ -114,7 +116,7 @@ _NAMES = {
 _ROOM_OF = {name: room for room, names in _NAMES.items() for name in names}
 _MODULES = {
     **{room: room for room in ("bench", "candidates", "cleaning", "conformal", "data", "engine", "estimator")},
-    **{room: room for room in ("methods", "metrics", "report", "tables")},
+    **{room: room for room in ("methods", "metrics", "report", "review", "tables")},
     "corrupt": "data.corrupt",
     "scoring": "estimator.scoring",
 }

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(candidly.__file__).parent
 ROOMS = (
     *("bench", "candidates", "cleaning", "conformal", "data", "engine", "estimator", "methods", "metrics", "report"),
-    "tables",
+    *("review", "tables"),
 )
 HIDDEN = {"checks", "cli", "messages", "store"}  # rooms whose names are for the library itself
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -39,7 +39,7 @@ class Session:
     reviewer : str
         Who reviews.
     model : str
-        A hash of the model (`candidly.review.model_hash`).
+        A hash of the model's cleaning rules, as in a `candidly.cleaning.VerificationPlan`.
     table : str
         Name of the table.
     id, candidates : str or None
@@ -142,7 +142,17 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Item:
-    """An answer to write to the log: the row, its id and content, the answer, and how long the row was shown."""
+    """An answer to write to the log (`Log.decide`).
+
+    Attributes
+    ----------
+    row, id, content
+        The row, as in `Decision`.
+    answer : str or None
+        A class name, "none of these", "cannot tell", or None to withdraw the answer.
+    seconds : float
+        How long the row was shown.
+    """
 
     row: int
     id: str | None
@@ -197,7 +207,6 @@ class Log:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from candidly.review.decisions import Item
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     log = Log(Path(folder, "log.jsonl"), create=True)
     ...     log.start(Session("2026-01-31T12:00:00Z", "ann", "0f", "birds.csv", "id", "candidates", ("weight",)))
@@ -208,6 +217,7 @@ class Log:
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
         self.path = arguments.path("path", path)
+        arguments.flag("create", create)
         self.sessions: list[Session] = []
         self.decisions: list[Decision] = []
         self._end = 0  # of the last complete line that was read

@@ -43,7 +43,7 @@
       try {
         await step();
         at("error").hidden = true;
-        if (event) requestAnimationFrame((now) => performance.measure("answer", { start: event.timeStamp, end: Math.max(now, event.timeStamp) }));
+        if (event) requestAnimationFrame(() => performance.measure("answer", { start: event.timeStamp }));
       } catch (error) {
         round += 1;
         say("");
