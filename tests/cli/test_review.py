@@ -1,6 +1,7 @@
 """review and apply, and the commands that take the log of decisions."""
 
 import json
+import warnings
 
 import pyarrow as pa
 import pytest
@@ -95,6 +96,15 @@ def test_a_second_plan_needs_the_answers_to_the_first(place, capsys, served):
     assert list(PartialLabelClassifier.load("model").ledger_)[-1].number == 1
     run(capsys, *REVIEW, "--rows", 50)
     assert len(PartialLabelClassifier.load("model").ledger_) == 2
+
+
+def test_rows_that_were_seen_before_are_pointed_out(place, capsys, served):
+    decided(place, dict.fromkeys(range(200), "cannot tell"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        said = run(capsys, *REVIEW, "--log", "log.jsonl", "--rows", 50).err
+        assert "ann has decided 50 of the rows to verify before, with probabilities in view" in said
+    assert run(capsys, *REVIEW, "--log", "log.jsonl", "--reviewer", "bob").err == ""  # somebody else
 
 
 @pytest.mark.parametrize(

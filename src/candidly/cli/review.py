@@ -108,6 +108,8 @@ def review(
         known = Log(place, create=True)
         material.rows.locate(known.settled(who).values())
         plan = _choose_plan(classifier, known, model, rows, mode, given)
+        if plan is not None and mode != "decide":
+            _warn_of_seen(known, material.rows, who, plan)
         with output.busy("preparing the rows"):
             decide = Desk(classifier, material, known, who, "decide", plan)
             desks = {"decide": decide}
@@ -300,6 +302,19 @@ def _choose_plan(
     if plan is None and mode == "verify":
         raise ValueError(f"{model} has no plan, so there are no rows to verify; draw some with --rows")
     return plan
+
+
+def _warn_of_seen(log: "Log", rows: "Rows", reviewer: str, plan: "VerificationPlan") -> None:
+    """Warn if the reviewer has decided rows of a plan before, with the model's probabilities in view."""
+    from candidly.messages import warn
+
+    open_ = set(plan.rows) - log.verified(plan, ()).keys()
+    seen = {rows.find(one) for one in log.decisions if one.reviewer == reviewer and one.mode == "decide"} & open_
+    if seen:
+        warn(
+            f"{reviewer} has decided {len(seen)} of the rows to verify before, with probabilities in view; to be sure "
+            "of the certificate, let another person verify (--reviewer)"
+        )
 
 
 def _session(

@@ -282,15 +282,13 @@ def _read_verified(classifier: "PartialLabelClassifier", log: Any) -> dict[int, 
     found, ledger = Log(log), classifier.ledger_
     if not ledger:
         raise ValueError("the model has no plan; make one with `candidly verify plan` before rows are checked")
-    classes = classifier.model_.classes
-    answers = found.verified(ledger[-1], classes)
+    answers = found.verified(ledger[-1], classifier.model_.classes)
     if not answers:
         raise ValueError(
             f"{log} has no answer to {_title(ledger[-1])!r} of the model; verify its rows with `candidly review`, or "
             "name the log and the model that belong together"
         )
-    names = {str(name): name for name in classes}
-    return {row: names.get(answer, answer) for row, answer in answers.items()}
+    return answers
 
 
 def _to_result(

@@ -332,7 +332,7 @@ class Log:
                         pairs.setdefault((first, second), []).append((str(a), str(b)))
         return [_compare(names, answers) for names, answers in sorted(pairs.items())]
 
-    def verified(self, plan: VerificationPlan, classes: Collection[Any]) -> dict[int, str]:
+    def verified(self, plan: VerificationPlan, classes: Collection[Any]) -> dict[int, Any]:
         """Return the answers to a plan that were given without seeing the model's opinion, for `certify`.
 
         Parameters
@@ -344,20 +344,20 @@ class Log:
 
         Returns
         -------
-        dict of int to str
+        dict of int to name
             By row. Rows without an answer are left out; "cannot tell" where reviewers disagree, so that both count as
             lost.
         """
         arguments.instance("plan", plan, VerificationPlan, "what plan_verification returned")
-        known = {*map(str, classes), *SPECIAL}
-        found: dict[int, str] = {}
+        known = dict(zip(SPECIAL, SPECIAL, strict=True)) | {str(name): name for name in classes}
+        found: dict[int, Any] = {}
         with self._guard:
             for row in plan.rows:
                 answers = self._blind.get((plan.family, row), {}).values()
                 if _disagree(answers):
                     found[row] = UNKNOWN
                 elif (one := _settle(answers)) is not None and one.after is not None:
-                    found[row] = one.after if one.after in known else NOT_A_CANDIDATE
+                    found[row] = known.get(one.after, NOT_A_CANDIDATE)
         return found
 
     def _answer(self, reviewer: str, mode: str, model: str, item: Item) -> str | None:

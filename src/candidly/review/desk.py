@@ -152,6 +152,8 @@ class Desk:
         self._answers: dict[int, Decision] = {}  # of this reviewer, by row
         self._decided = np.zeros(n, dtype=bool)
         self._seconds: list[float] = []
+        self._known = {*self.names, *SPECIAL}
+        self._added: set[str] = set()  # classes that reviewers added
         self._seen = 0
         self._guard = threading.RLock()
         if self.blind:
@@ -294,15 +296,15 @@ class Desk:
         missing = self.missing()
         if missing:
             return {"missing": missing, "lines": []}
-        answers = self.log.verified(self.plan, self.candidates.classes)
-        by_name = {str(name): name for name in self.candidates.classes}
-        found = self.classifier.certify({row: by_name.get(one, one) for row, one in answers.items()}, self.plan)
+        found = self.classifier.certify(self.log.verified(self.plan, self.candidates.classes), self.plan)
         return {"missing": 0, "lines": found.lines()}
 
     def _sync(self) -> None:
         """Take in what was written to the log since the last call, by this or another process."""
         self.log.refresh()
         for one in self.log.decisions[self._seen :]:
+            if one.after is not None and one.after not in self._known:
+                self._added.add(one.after)
             row = self.material.rows.find(one)
             mine = one.reviewer == self.reviewer and row is not None
             if mine and (not self.blind or (one.mode == "verify" and one.model == self.model)):
@@ -315,9 +317,7 @@ class Desk:
 
     def _classes(self) -> list[str]:
         """Return the class names, followed by those that reviewers added."""
-        known = {*self.names, *SPECIAL}
-        added = {one.after for one in self.log.decisions if one.after is not None} - known
-        return [*self.names, *sorted(added)]
+        return [*self.names, *sorted(self._added)]
 
     def _rows(self, view: View) -> NDArray[np.int64]:
         """Return the rows of a view, in order."""
