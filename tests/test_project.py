@@ -12,7 +12,7 @@ from tests.conftest import SLOW
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 # Not tested at their lowest versions: torch, tools, and the engines, which only `make engines` installs.
-NEWEST = {"torch", "triton", "build", "mypy", "ruff", "distributed", "ray"}
+NEWEST = {"torch", "triton", "build", "mypy", "ruff", "distributed", "ray", "onnx", "onnxscript", "onnxruntime"}
 
 
 def bounds():

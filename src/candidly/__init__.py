@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         uniform_weights,
     )
     from candidly.estimator import PartialLabelClassifier, evaluate, scoring
-    from candidly.methods import METHODS, Balanced, Cavl, Cc, Crosel, Pop, Proden, Rc, Valen
+    from candidly.methods import METHODS, Balanced, Cavl, Cc, Crosel, Lws, Pico, Plcr, Pop, Proden, Rc, Valen
 
 __version__ = "0.2.0"
 
@@ -63,11 +63,14 @@ __all__ = [
     "Clsp",
     "Conformal",
     "Crosel",
+    "Lws",
     "Method",
     "Model",
     "OneNetwork",
     "Oracle",
     "PartialLabelClassifier",
+    "Pico",
+    "Plcr",
     "Pop",
     "Predict",
     "Problem",
@@ -111,7 +114,21 @@ _NAMES = {
         *("candidate_nll", "fit", "masked_softmax", "soft_ce", "uniform_weights"),
     ),
     "estimator": ("PartialLabelClassifier", "evaluate"),
-    "methods": ("METHODS", "Balanced", "Cavl", "Cc", "Crosel", "Model", "Pop", "Proden", "Rc", "Valen"),
+    "methods": (
+        "METHODS",
+        "Balanced",
+        "Cavl",
+        "Cc",
+        "Crosel",
+        "Lws",
+        "Model",
+        "Pico",
+        "Plcr",
+        "Pop",
+        "Proden",
+        "Rc",
+        "Valen",
+    ),
 }
 _ROOM_OF = {name: room for room, names in _NAMES.items() for name in names}
 _MODULES = {

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 
 from candidly import PartialLabelClassifier
 from candidly.cleaning.audit import ALPHAS, format_guess
@@ -303,6 +304,11 @@ def test_fit_predict_and_report(place, capsys):
     assert as_sets(found["set"]) == expected
     assert run(capsys, "report", "model", "--out", "again.html").out.endswith("\nreport: again.html\n")
     assert (place / "again.html").read_bytes() == (place / "page.html").read_bytes()
+    said = run(capsys, "export", "model", "--out", "model.pt2").out
+    assert said.startswith("model.pt2: input x, rows of ")
+    program = torch.export.load("model.pt2").module()
+    rows = torch.from_numpy(estimator.features_.transform(X)).float()
+    assert np.allclose(program(rows).detach(), estimator.predict_proba(X), atol=1e-5)
 
 
 def test_predicting_and_evaluating_take_one_pass(place, kept_model, monkeypatch):

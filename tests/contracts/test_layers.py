@@ -72,7 +72,10 @@ def forbidden(module, source):
 
 
 # Extras, imported by the functions that need them.
-OPTIONAL = {"distributed", "jinja2", "matplotlib", "pooch", "ray", "requests", "starlette", "triton", "uvicorn"}
+OPTIONAL = {
+    *("distributed", "jinja2", "matplotlib", "onnx", "onnxscript", "pooch", "ray", "requests", "starlette", "triton"),
+    "uvicorn",
+}
 
 
 def test_the_plan_lists_every_module():

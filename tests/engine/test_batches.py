@@ -12,11 +12,11 @@ from candidly.cleaning import Cleaner
 from candidly.engine import batches
 from candidly.engine.batches import Batch, Sweep, evaluating, scaled
 from candidly.engine.building import builder
-from candidly.engine.nets.augment import NOISE_PER_VIEW, flip_crop
+from candidly.engine.nets.augment import NOISE_PER_STRONG_VIEW, NOISE_PER_VIEW, flip_crop, strong_view
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
-from candidly.methods import Crosel, Proden, crosel
+from candidly.methods import Proden
 
 
 def make_problem(sizes, seeds=None, n=None, **keywords):
@@ -286,21 +286,53 @@ def test_augmented_images_are_views_of_the_rows_anew_in_every_epoch():
     assert not torch.equal(*seen)
 
 
-def test_crosel_makes_its_views_of_plain_images(monkeypatch):
-    generator = np.random.default_rng(0)
-    images, S = generator.integers(256, size=(16, 3, 8, 8), dtype=np.uint8), np.eye(2, dtype=bool)[np.arange(16) % 2]
-    problem = Problem.of(images, S, scale=1 / 255)
-    seen = []
-    monkeypatch.setattr(crosel, "flip_crop", lambda x, u: seen.append(x) or flip_crop(x, u))
-    fit(problem, Crosel(warmup=1), None, Recipe(epochs=2, batch_size=16, augment=True), device="cpu")
-    (views,) = seen
-    rows = {row.tobytes() for row in (images / np.float32(255)).astype(np.float32).round(4)}
-    assert {row.tobytes() for row in views[0].numpy().round(4)} == rows
+@pytest.mark.parametrize("augment", [False, True])
+def test_views_are_of_plain_images_and_different(augment):
+    images = np.random.default_rng(0).integers(256, size=(16, 3, 8, 8), dtype=np.uint8)
+    problem = Problem.of(images, np.eye(2, dtype=bool)[np.arange(16) % 2], seeds=[0, 1], scale=1 / 255)
+    batch = Batch(problem, Cleaner(), 1, 16, noise=2, augment=augment, views=("weak", "strong", "weak"))
+    batch.shuffle(0)
+    batch.load()
+    plain, u = batch.inputs(batch.rows), batch._noise[:, 0, :, NOISE_PER_VIEW * augment :]
+    views = batch.views()
+    sizes = [NOISE_PER_VIEW, NOISE_PER_STRONG_VIEW, NOISE_PER_VIEW, 2]
+    for view, make, drawn in zip(views, [flip_crop, strong_view, flip_crop], u.split(sizes, -1), strict=False):
+        assert torch.equal(view, make(plain, drawn))
+    assert not torch.equal(views[0], views[2])
+    assert torch.equal(batch.noise(2), u[..., -2:])
 
 
-def test_augmenting_takes_images():
-    with pytest.raises(ValueError, match=r"rows have shape \(2,\), but augment=True flips"):
-        Batch(make_problem([5]), Cleaner(), 1, 5, 0, augment=True)
+def test_rows_that_are_not_images_are_their_only_view():
+    batch = Batch(make_problem([5]), Cleaner(), 1, 5, 0, views=("weak", "strong"))
+    batch.shuffle(0)
+    batch.load()
+    (view,) = batch.views()
+    assert view is batch.x
+
+
+def test_an_augmented_image_is_flipped_in_every_other_epoch():
+    images = np.zeros((64, 1, 9, 9), dtype=np.uint8)
+    images[:, :, :, 2] = np.arange(1, 65)[:, None, None]  # stripes left of the centre that name the row
+    problem = Problem.of(images, np.eye(2, dtype=bool)[np.arange(64) % 2], seeds=[0, 1])
+    batch = Batch(problem, Cleaner(), 2, 32, noise=0, augment=True)
+    flipped = []
+    for epoch in range(4):
+        batch.shuffle(epoch)
+        u = torch.zeros(2, 64)
+        for run in range(2):
+            u[run, batch._order[run].flatten()] = batch._noise[run, ..., 0].flatten()
+        flipped.append(u < 0.5)
+    assert torch.equal(flipped[0], flipped[2])
+    assert torch.equal(flipped[1], flipped[3])
+    assert torch.equal(flipped[0], ~flipped[1])
+    assert 16 < flipped[0][0].sum() < 48
+    assert not torch.equal(*flipped[0])
+
+
+@pytest.mark.parametrize("setting", ["augment", "test_flips"])
+def test_flipping_takes_images(setting):
+    with pytest.raises(ValueError, match=rf"rows have shape \(2,\), but {setting}=True flips"):
+        fit(make_problem([5]), Proden(), None, Recipe(epochs=1, **{setting: True}), device="cpu")
 
 
 def test_training_on_augmented_images_repeats_and_predicts_plain_ones():
@@ -313,3 +345,16 @@ def test_training_on_augmented_images_repeats_and_predicts_plain_ones():
     )
     assert torch.equal(first, again)
     assert not torch.allclose(first, plain, atol=1e-3)
+
+
+def test_predictions_of_an_image_and_its_mirror_image_are_averaged():
+    generator = np.random.default_rng(0)
+    X, S = generator.normal(size=(24, 1, 8, 8)), np.eye(3, dtype=bool)[np.arange(24) % 3]
+    plain, flipped = (
+        fit(Problem.of(X, S), Proden(), None, Recipe(epochs=2, batch_size=8, test_flips=flips), device="cpu")
+        for flips in (False, True)
+    )
+    expected = (plain.predict(X) + plain.predict(X[..., ::-1].copy())) / 2
+    torch.testing.assert_close(flipped.predict(X), expected)
+    assert not torch.allclose(flipped.predict(X), plain.predict(X), atol=1e-3)
+    torch.testing.assert_close(flipped.predict(X[..., ::-1].copy()), flipped.predict(X))

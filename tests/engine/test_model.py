@@ -23,7 +23,7 @@ from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
-from candidly.methods import METHODS, Cavl, Crosel, Proden, Supervised, Valen
+from candidly.methods import METHODS, Cavl, Crosel, Pico, Proden, Supervised, Valen
 from candidly.store import states
 from tests.store.cases import forge_index
 
@@ -43,7 +43,7 @@ def problem(seed=0, **keywords):
 
 def train(method=None, **keywords):
     method = Proden() if method is None else method
-    net = "mlp" if isinstance(method, Valen) else "linear"
+    net = "mlp" if isinstance(method, Pico | Valen) else "linear"
     data = keywords.pop("data", None) or problem()
     return fit(data, method, recipe=RECIPE, **{"net": net, "device": "cpu"} | keywords)
 

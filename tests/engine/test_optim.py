@@ -64,15 +64,17 @@ def activity(kind, steps):
 
 
 def make(kind, net, steps=1, rate=0.1, course="constant", trains=None, decay=0.0):
-    """Construct any of the three optimisers."""
+    """Construct any of the optimisers."""
     rates, momenta = optim.schedule(course, steps, rate)
     if kind is optim.Sgd:
         return kind(net, rates)
+    if kind is optim.Nesterov:
+        return kind(net, rates, decay)
     return kind(net, rates, momenta, [True] * steps if trains is None else trains, decay)
 
 
 either_adam = pytest.mark.parametrize("kind", [optim.Adam, optim.HostAdam])
-any_optimiser = pytest.mark.parametrize("kind", [optim.Adam, optim.HostAdam, optim.Sgd])
+any_optimiser = pytest.mark.parametrize("kind", [optim.Adam, optim.HostAdam, optim.Sgd, optim.Nesterov])
 any_activity = pytest.mark.parametrize("active", ["always", "from the middle", "now and then"])
 
 
@@ -194,6 +196,36 @@ def test_sgd_equals_torch(course):
     assert ours.state() == {}
 
 
+@pytest.mark.parametrize("course", ["one-cycle", "constant", "triangular"])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_nesterov_equals_torch(course, decay):
+    net = small()
+    twin = copy.deepcopy(net)
+    rates, _ = optim.schedule(course, 20, 0.1)
+    ours = optim.Nesterov(net, rates, decay)
+    sgd = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=decay)
+    for t, (x, y) in enumerate(minibatches(20)):
+        step_ours(ours, net, x, y, t)
+        sgd.param_groups[0]["lr"] = rates[t]
+        step_torch(sgd, twin, x, y)
+        assert equal(net, twin)
+    assert not equal(net, small(), 1e-2)
+    assert ours.state().keys() == {"velocity"}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 10, 1000])
+def test_triangular_rises_for_a_fifth_of_the_steps(steps):
+    rates, momenta = optim.schedule("triangular", steps, 0.5)
+    top = rates.index(max(rates))
+    assert max(rates) == pytest.approx(0.5)
+    assert min(rates) > 0
+    assert top == max(1, round(steps / 5)) - 1
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert steps < 1000 or rates[-1] < 0.001
+    assert set(momenta) == {0.9}
+
+
 @any_optimiser
 def test_parameters_without_gradients_are_left_alone(kind):
     net = small()
@@ -232,7 +264,9 @@ def test_gradients_of_any_layout(kind, layout, across):
     net.weight = nn.Parameter(start.t().contiguous().t() if across else start.clone())
     twin.weight = nn.Parameter(start.clone())
     ours = make(kind, net, 5)
-    theirs = (torch.optim.SGD if kind is optim.Sgd else torch.optim.Adam)([twin.weight], lr=0.1)
+    momentum = {"momentum": 0.9, "nesterov": True} if kind is optim.Nesterov else {}
+    plain = kind in (optim.Sgd, optim.Nesterov)
+    theirs = (torch.optim.SGD if plain else torch.optim.Adam)([twin.weight], lr=0.1, **momentum)
     for t in range(5):
         grad = LAYOUTS[layout](torch.randn(4, 3, generator=numbers, dtype=torch.float64))
         twin.weight.grad = grad.clone(memory_format=torch.contiguous_format)

@@ -18,7 +18,7 @@ from candidly.engine.device import find_device
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import RECIPES, Recipe
 from candidly.engine.training import Training, fit
-from candidly.methods import METHODS, Cc, Crosel, Pop, Proden, Supervised, Valen
+from candidly.methods import METHODS, Cc, Crosel, Pico, Pop, Proden, Supervised, Valen
 from candidly.store import states
 
 N, D, C, EPOCHS, STEPS = 26, 3, 4, 5, 3
@@ -65,7 +65,7 @@ class Small(nn.Module):
 def train(method=None, cleaner=None, recipe=RECIPE, **keywords):
     """Fit with the smallest network that will do."""
     method = Proden() if method is None else method
-    net = Small if isinstance(method, Valen) else "linear"
+    net = Small if isinstance(method, Pico | Valen) else "linear"
     data = keywords.pop("data", None) or problem()
     return fit(data, method, cleaner, recipe, **{"net": net, "device": "cpu"} | keywords)
 

@@ -17,6 +17,7 @@ SHORT = {
     "pop": {"start": 0, "every": 2, "theta": 1e-9, "step_size": 0.3, "theta_end": 0.3},
     "valen": {"warmup": 1, "c": 0.7, "beta": 0.1},
     "crosel": {"warmup": 1, "confidence": 0.6},
+    "pico": {"queue": 20, "momentum": 0.9},  # the queue is full within the first epoch, and wraps round
 }
 EPOCHS = {"pop": 4, "crosel": 4}  # POP purges after its third epoch, CroSel's banks are full after theirs
 

@@ -19,6 +19,7 @@ from tests.oracles.cases import BATCH, FEATURES, make_method, make_problem, make
 from tests.oracles.conformal_cleaner import Algorithm1, Published, Revocable
 from tests.oracles.crosel import Crosel
 from tests.oracles.labels import argmax
+from tests.oracles.pico import Pico
 from tests.oracles.pop import Pop
 from tests.oracles.runs import Run, Set, networks
 from tests.oracles.twin import NoCleaning, Twin
@@ -31,6 +32,7 @@ PHASES = {
     "pop": {"before the purge", "purged"},
     "valen": {"warm-up", "main"},
     "crosel": {"warm-up", "nothing selected", "selected"},
+    "pico": {"first", "main"},
 }
 CLEANERS: dict[str, tuple[Conformal, Callable[[], NoCleaning]]] = {
     "default": (Conformal(warmup=1), lambda: Revocable(1)),
@@ -89,7 +91,7 @@ def sets(S: Tensor) -> list[Set]:
 def assert_state_equal(name: str, model: Model, twin: Twin) -> None:
     """Compare whatever the method remembers of each row."""
     method = model.method
-    for weights in {"proden": "q", "rc": "q", "cavl": "q", "pop": "q", "valen": "od"}.get(name, ""):
+    for weights in {"proden": "q", "rc": "q", "cavl": "q", "pop": "q", "valen": "od", "pico": "q"}.get(name, ""):
         assert distance(getattr(method, weights)[RUN], getattr(twin, weights)) < 1e-8, weights
     if isinstance(twin, Balanced):
         assert distance(method.adjustment[RUN, 0], twin.adjustment) < 1e-8
@@ -100,6 +102,11 @@ def assert_state_equal(name: str, model: Model, twin: Twin) -> None:
     if isinstance(twin, Valen):
         graph = method.graph[RUN].tolist()
         assert {i: set(graph[i]) for i in twin.run.rows} == twin.neighbours
+    if isinstance(twin, Pico):
+        assert distance(method.prototypes[RUN], torch.stack(twin.prototypes)) < 1e-8
+        first = int(method.cursor) % twin.settings["queue"]  # the oldest
+        assert distance(method.queued[RUN].roll(-first, 0), torch.stack([key for key, _ in twin.queued])) < 1e-8
+        assert method.labels[RUN].roll(-first).tolist() == [label for _, label in twin.queued]
     if isinstance(twin, Crosel):
         for index, net in enumerate(("first", "second")):
             banks, chosen = list(twin.banks[net]), twin.selected[net]

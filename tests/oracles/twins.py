@@ -4,6 +4,9 @@ from tests.oracles.balanced import Balanced
 from tests.oracles.cavl import Cavl
 from tests.oracles.cc import Cc
 from tests.oracles.crosel import Crosel
+from tests.oracles.lws import Lws
+from tests.oracles.pico import Pico
+from tests.oracles.plcr import Plcr
 from tests.oracles.pop import Pop
 from tests.oracles.proden import Proden
 from tests.oracles.rc import Rc
@@ -19,4 +22,7 @@ TWINS: dict[str, type[Twin]] = {
     "pop": Pop,
     "valen": Valen,
     "crosel": Crosel,
+    "lws": Lws,
+    "plcr": Plcr,
+    "pico": Pico,
 }

@@ -606,6 +606,12 @@ _TARGETS: dict[str, Target] = {
         candidly.PartialLabelClassifier.reclean,
         {"alpha": shares(0.25), "force_cleaning": booleans(True)},
     ),
+    "export": Target(
+        lambda **given: made.fitted().export(**given),
+        candidly.PartialLabelClassifier.export,
+        {"path": paths(False)},
+        {"path": ("path", "exported")},
+    ),
     "load": Target(
         lambda **given: candidly.PartialLabelClassifier.load(**({"folder": made.model()} | given)),
         candidly.PartialLabelClassifier.load,
@@ -702,6 +708,27 @@ _TARGETS: dict[str, Target] = {
             "bank": choices("sweep"),
         },
     ),
+    "Lws": Target(
+        lambda **settings: made.train(method=candidly.Lws(**settings)),
+        candidly.Lws,
+        {"beta": positives(0.25, zero=True)},
+    ),
+    "Pico": Target(
+        lambda **settings: made.train(method=candidly.Pico(**settings)),
+        candidly.Pico,
+        {
+            "weight": positives(0.25, zero=True),
+            "temperature": positives(0.25),
+            "queue": integers(64, 1),
+            "momentum": shares(0.25, zero=True, one=True),
+            "prototype_momentum": shares(0.25, zero=True, one=True),
+        },
+    ),
+    "Plcr": Target(
+        lambda **settings: made.train(method=candidly.Plcr(**settings)),
+        candidly.Plcr,
+        {"weight": positives(0.25, zero=True)},
+    ),
     "Pop": Target(
         lambda **settings: made.train(method=candidly.Pop(**settings)),
         candidly.Pop,
@@ -773,6 +800,7 @@ _TARGETS: dict[str, Target] = {
             "max_lr": positives(0.25),
             "weight_decay": positives(0.25, zero=True),
             "augment": booleans(True),
+            "test_flips": booleans(True),
             "precision": choices("float32"),
         },
     ),

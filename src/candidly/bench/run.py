@@ -77,7 +77,7 @@ class Run:
         recipe = dataclasses.asdict(spec.recipe)
         del recipe["name"]  # the name has no effect on results
         # Settings that were added after many results: left out of the hash where they have no effect.
-        for key, default in (("augment", False), ("precision", "auto")):
+        for key, default in (("augment", False), ("test_flips", False), ("precision", "auto")):
             if recipe[key] == default:
                 del recipe[key]
         content = fingerprint(dataset, grouped=PROTOCOLS[spec.protocol].grouped)

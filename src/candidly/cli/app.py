@@ -19,7 +19,7 @@ _COMMANDS: dict[str, Command] = {
         *(training.fit, training.clean, training.audit),
         *(verification.verify, verification.certify),
         *(review.review, review.apply),
-        *(models.predict, models.evaluate, models.report),
+        *(models.predict, models.evaluate, models.report, models.export),
         *(experiments.demo, experiments.methods, experiments.datasets, experiments.bench, experiments.table),
     )
 }

@@ -1,4 +1,4 @@
-"""Commands that use a model: predict, evaluate, report."""
+"""Commands that use a model: predict, evaluate, report, export."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,6 +160,32 @@ def report(model: ModelArgument, *, out: Path, output: OutputOptions) -> None:
     facts = saved.read(model)
     write_page(facts, out)
     output.show(*describe_report(facts, {"report": out}))
+
+
+def export(model: ModelArgument, *, out: Path, output: OutputOptions) -> None:
+    """Write the networks of a model as one program, for ONNX or PyTorch.
+
+    The program runs without candidly. It takes encoded rows, as `features_.transform` of the loaded classifier returns
+    them, and returns the probability of each class.
+
+    Args:
+        model: Folder that `candidly fit` wrote.
+        out: File to write (.onnx, or .pt2 for torch.export.load).
+    """
+    from candidly.cli.checks import check_apart
+    from candidly.estimator.exporting import FORMATS
+    from candidly.tables import files
+
+    with output.hide_warnings():
+        files.check_writable(out, FORMATS)
+        check_apart("the file", out, model)
+        classifier = load(model, output)
+        with output.busy("exporting"):
+            classifier.export(out)
+    shape, classes = list(classifier.model_.shape), [str(name) for name in classifier.classes_.tolist()]
+    size = " × ".join(map(str, shape))
+    line = f"{out}: input x, rows of {size} numbers; output probabilities of {len(classes)} classes"
+    output.show([line], {"out": str(out), "shape": shape, "classes": classes})
 
 
 def load(model: Path, output: OutputOptions) -> "PartialLabelClassifier":

@@ -1,6 +1,6 @@
 """Minibatches of all runs, and sweeps over all rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from candidly.checks.arguments import shown
 from candidly.engine.contract import Cleaner, Method
-from candidly.engine.nets.augment import NOISE_PER_VIEW, flip_crop
+from candidly.engine.nets.augment import NOISE_PER_VIEW, VIEWS, flip_crop
 from candidly.engine.problem import Problem, stream
 
 # One block of a sweep holds about this many numbers, of inputs or of a layer's outputs.
@@ -33,19 +33,19 @@ class Batch:
         noise: int,
         guess: bool = False,
         augment: bool = False,
+        views: Sequence[str] = (),
     ):
-        if augment and problem.X.ndim != 4:
-            shape = tuple(problem.X.shape[1:])
-            raise ValueError(f"rows have shape {shape}, but augment=True flips (channels, height, width) images")
         runs, n = problem.runs, len(problem.X)
         new = problem.new_zeros
         self._problem = problem
         self._cleaner = cleaner
         self._guess = guess
         self._augment = augment
+        self._views = [VIEWS[kind] for kind in views] if problem.X.ndim == 4 else []
+        noise += NOISE_PER_VIEW * augment + sum(drawn for _, drawn in self._views)
         self._training_rows = [rows.cpu() for rows in problem.rows]
         self._order = new(runs, steps, size, dtype=torch.int64)  # (R, steps, B): rows of every step of the epoch
-        self._noise = new(runs, steps, size, noise + (NOISE_PER_VIEW if augment else 0))  # (R, steps, B, uniforms)
+        self._noise = new(runs, steps, size, noise)  # (R, steps, B, uniforms)
         self._offset = torch.arange(runs, device=problem.X.device).unsqueeze(1) * n  # (R, 1): into state as (R·N, ...)
         self.tick = new(1, dtype=torch.int64)  # (1,): the step within the epoch
         self.kept = problem.sets.clone()  # (R, N, C): candidates as last kept
@@ -67,7 +67,16 @@ class Batch:
             if self._noise.numel():
                 self._noise[run].uniform_(generator=stream(seed, "noise", epoch, device=self._noise.device))
         self._order.copy_(order, non_blocking=True)
+        if self._augment:
+            self._alternate_flips(epoch)
         self.tick.zero_()
+
+    def _alternate_flips(self, epoch: int) -> None:
+        """Flip every image in every other epoch, half of them in the first one (K. Jordan, *94% on CIFAR-10*, 2024)."""
+        n, device = len(self._problem.X), self._noise.device
+        for run, seed in enumerate(self._problem.seeds):
+            u = self._noise.new_empty(n).uniform_(generator=stream(seed, "noise", device=device))
+            self._noise[run, ..., 0] = (1 - u if epoch % 2 else u)[self._order[run]]
 
     def load(self) -> None:
         """Load the rows of the step that `tick` points at."""
@@ -78,6 +87,13 @@ class Batch:
         if self._augment:
             self.x = flip_crop(self.x, self.noise(NOISE_PER_VIEW))
         self.S = self._gather_sets()
+
+    def views(self) -> list[Tensor]:
+        """Return new random views of the batch's images, or the rows themselves if they are not images."""
+        if not self._views:
+            return [self.x]
+        images = self.inputs(self.rows) if self._augment else self.x
+        return [view(images, self.noise(drawn)) for view, drawn in self._views]
 
     def _gather_sets(self) -> Tensor:
         S = self._problem.S
@@ -165,8 +181,10 @@ def block_size(problem: Problem) -> int:
 
 
 @torch.no_grad()
-def predict_block(problem: Problem, method: Method, rows: Tensor, size: int) -> Tensor:
+def predict_block(problem: Problem, method: Method, rows: Tensor, size: int, flips: bool = False) -> Tensor:
     """Return each run's class probabilities (R, b, C) for at most `size` rows: (b, ...), or (R, b, ...) if runs differ.
+
+    With `flips`, rows are images, and an image's probabilities are the mean over it and its mirror image.
 
     The networks always see `size` rows; copies of the last row fill the block. Rounding depends on the shape of a
     matrix product, so with a varying shape the same row would have different last bits.
@@ -175,7 +193,8 @@ def predict_block(problem: Problem, method: Method, rows: Tensor, size: int) -> 
     number = rows.shape[int(differ)]
     filled = rows.index_select(int(differ), torch.arange(size).clamp_max(number - 1)).to(problem.X.device)
     with evaluating(method):
-        p = method.predict(scaled(filled if differ else filled.expand(problem.runs, *filled.shape), problem))
+        x = scaled(filled if differ else filled.expand(problem.runs, *filled.shape), problem)
+        p = (method.predict(x) + method.predict(x.flip(-1))) / 2 if flips else method.predict(x)
     shape = (problem.runs, size, problem.num_classes)
     if not isinstance(p, Tensor) or tuple(p.shape) != shape:
         found = f"a tensor of shape {tuple(p.shape)}" if isinstance(p, Tensor) else shown(p)

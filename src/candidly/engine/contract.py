@@ -32,7 +32,8 @@ Therefore, in ``step``, ``after_step`` and ``keep``:
 - Branch on ``phase`` only. ``phase(epoch)`` names what distinguishes epochs, and each value gets its own graph.
 - Do nothing whose size depends on the data, and read nothing back: no ``.item()``, ``nonzero``, ``masked_select`` or
   indexing by a boolean tensor. Use ``torch.where`` or multiply by a mask.
-- Take random numbers from ``batch.noise(k)`` and declare how many in the attribute ``noise``.
+- Take random numbers from ``batch.noise(k)`` and declare how many in the attribute ``noise``; take random views of
+  images from ``batch.views()`` and declare which in the attribute ``views``.
 - Keep a support (which labels are still possible) as a boolean tensor, not as ``q > 0``: small weights underflow to 0.
 
 ``epoch_end``, ``calibrate`` and ``facts`` are not captured, and may do all of this except replacing state.
@@ -113,6 +114,13 @@ class Batch(Protocol):
         """Return the features of any rows (R, K) of the data."""
         ...
 
+    def views(self) -> list[Tensor]:
+        """Return a new random view (R, B, ...) of the batch's images for each entry of the attribute `views`.
+
+        If the rows are not images, the only view is `x` itself. Call it at most once per step.
+        """
+        ...
+
     def noise(self, k: int) -> Tensor:
         """Return new uniforms (R, B, k) on [0, 1); the calls of one step may add up to the attribute `noise`."""
         ...
@@ -143,6 +151,12 @@ class Method:
     noise: int = 0
     """Number of uniforms that a step draws per row; set it in `setup` when it depends on the problem."""
 
+    views: tuple[str, ...] = ()
+    """The views of images that a step asks for, each "weak" or "strong": see `candidly.engine.nets.augment`."""
+
+    total_epochs: int = 0
+    """Number of epochs of the whole training; the engine sets it before `setup`."""
+
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Allocate all networks and all state."""
         raise NotImplementedError
@@ -152,7 +166,10 @@ class Method:
         return "main"
 
     def trains(self, phase: Hashable) -> Sequence[nn.Module]:
-        """Return the networks that the loss of this phase depends on; by default all."""
+        """Return the networks that the loss of this phase depends on; by default all.
+
+        A network that no phase trains is the method's to change in `after_step`, such as an average of another one.
+        """
         return list(self.networks().values())
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:

@@ -117,7 +117,7 @@ class Model:
         for start in range(0, number, size):
             block = slice(start, min(start + size, number))
             asked = rows[block] if index is None else rows[index[:, block]]
-            p = predict_block(self.problem, self.method, asked, size).cpu()
+            p = predict_block(self.problem, self.method, asked, size, self.recipe.test_flips).cpu()
             if not p.isfinite().all():
                 run, row, _ = (~p.isfinite()).nonzero()[0].tolist()
                 row = start + row if index is None else int(index[run, start + row])

@@ -16,6 +16,11 @@ from torch.optim.adam import adam
 from candidly.engine.nets import kernels
 
 BETA2, EPSILON = 0.999, 1e-8
+MOMENTUM = 0.9
+_RISING = 0.2  # fraction of the steps in which the triangular schedule rises
+
+NUMBERS_PER_WEIGHT = {"sgd": 2, "nesterov": 3, "adam": 4}
+"""Numbers in memory per weight: itself, its gradient and the optimiser's averages."""
 
 
 def one_cycle(steps: int, max_lr: float) -> tuple[list[float], list[float]]:
@@ -34,8 +39,18 @@ def one_cycle(steps: int, max_lr: float) -> tuple[list[float], list[float]]:
     return anneal(max_lr / 25, max_lr, max_lr / 25 / 1e4), anneal(0.95, 0.85, 0.95)
 
 
-def schedule(kind: Literal["one-cycle", "constant"], steps: int, max_lr: float) -> tuple[list[float], list[float]]:
+def triangular(steps: int, max_lr: float) -> list[float]:
+    """Return learning rates that rise linearly for a fifth of the steps and then fall linearly to 0."""
+    turn = max(1, round(_RISING * steps))
+    return [max_lr * min((t + 1) / turn, (steps - t) / (steps - turn + 1)) for t in range(steps)]
+
+
+def schedule(
+    kind: Literal["one-cycle", "constant", "triangular"], steps: int, max_lr: float
+) -> tuple[list[float], list[float]]:
     """Return the learning rate and β1 of every step."""
+    if kind == "triangular":
+        return triangular(steps, max_lr), [0.9] * steps
     if kind == "constant" or steps < 4:  # one-cycle has no rising part with fewer steps
         return [max_lr] * steps, [0.9] * steps
     return one_cycle(steps, max_lr)
@@ -69,6 +84,23 @@ def _as_laid_out(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor if same else torch.empty_like(like).copy_(tensor)
 
 
+def _concatenated(tensors: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Return tensors shaped like the parameters as one vector, in the parameters' memory order."""
+    pairs = zip(tensors, parameters, strict=True)
+    return torch.cat(
+        [_as_laid_out(tensor, parameter).as_strided((tensor.numel(),), (1,)) for tensor, parameter in pairs]
+    )
+
+
+def _flattened(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Return all parameters as one vector; they become views of it."""
+    flat = _concatenated([parameter.detach() for parameter in parameters], parameters)
+    views = flat.split([parameter.numel() for parameter in parameters])
+    for parameter, view in zip(parameters, views, strict=True):
+        parameter.data = view.as_strided(parameter.shape, parameter.stride())
+    return flat
+
+
 class Sgd:
     """Plain stochastic gradient descent: no momentum, no decay."""
 
@@ -85,6 +117,30 @@ class Sgd:
     def state(self) -> dict[str, Tensor]:
         """Return nothing: there is no state."""
         return {}
+
+
+class Nesterov:
+    """Gradient descent with Nesterov momentum and coupled L2 decay, as torch.optim.SGD has it.
+
+    Over flat buffers that the parameters become views of; rates are read from a table on the device.
+    """
+
+    def __init__(self, net: nn.Module, rates: Sequence[float], weight_decay: float):
+        self.parameters = _trainable(net)
+        self.weight_decay = weight_decay
+        self.flat = _flattened(self.parameters)
+        self.velocity = torch.zeros_like(self.flat)
+        self.table = torch.tensor(rates, dtype=torch.float64).to(self.flat)
+
+    def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
+        """Apply the gradients with the table's entry at `clock`."""
+        gradient = _concatenated(grads, self.parameters).add_(self.flat, alpha=self.weight_decay)
+        self.velocity.mul_(MOMENTUM).add_(gradient)
+        self.flat.addcmul_(gradient.add_(self.velocity, alpha=MOMENTUM), self.table.index_select(0, clock), value=-1)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the buffers to save, besides the network's."""
+        return {"velocity": self.velocity}
 
 
 class Adam:
@@ -115,10 +171,7 @@ class Adam:
     ):
         self.parameters = _trainable(net)
         self.weight_decay = weight_decay
-        self.flat = self._flatten([parameter.detach() for parameter in self.parameters])
-        views = self.flat.split([parameter.numel() for parameter in self.parameters])
-        for parameter, view in zip(self.parameters, views, strict=True):
-            parameter.data = view.as_strided(parameter.shape, parameter.stride())
+        self.flat = _flattened(self.parameters)
         self.mean = torch.zeros_like(self.flat)
         self.square = torch.zeros_like(self.flat)
         rows = []
@@ -132,7 +185,7 @@ class Adam:
 
     def update(self, grads: Sequence[Tensor], clock: Tensor, index: int) -> None:
         """Apply the gradients with the table's row at `clock`."""
-        gradient = self._flatten(grads)
+        gradient = _concatenated(grads, self.parameters)
         if gradient.dtype == torch.float32 and kernels.usable(gradient):
             from candidly.engine.nets.kernels import dense
 
@@ -144,13 +197,6 @@ class Adam:
         self.mean.lerp_(gradient, weight)
         self.square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
         self.flat.addcmul_(self.mean / self.square.sqrt().add_(epsilon), step)
-
-    def _flatten(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return tensors shaped like the parameters as one vector, in the parameters' memory order."""
-        pairs = zip(tensors, self.parameters, strict=True)
-        return torch.cat(
-            [_as_laid_out(tensor, parameter).as_strided((tensor.numel(),), (1,)) for tensor, parameter in pairs]
-        )
 
     def state(self) -> dict[str, Tensor]:
         """Return the buffers to save, besides the network's."""

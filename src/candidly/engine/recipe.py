@@ -21,17 +21,21 @@ class Recipe:
         Passes over the training rows.
     batch_size : int or None
         At least 2, for batch normalisation. None is the paper's choice: 16 below 5000 training rows, otherwise 256.
-    optimiser : {"adam", "sgd"}
-        Adam with coupled L2 decay, or plain gradient descent.
-    schedule : {"one-cycle", "constant"}
-        How the learning rate changes.
+    optimiser : {"adam", "sgd", "nesterov"}
+        Adam with coupled L2 decay, plain gradient descent, or gradient descent with Nesterov momentum of 0.9 and L2
+        decay.
+    schedule : {"one-cycle", "constant", "triangular"}
+        How the learning rate changes. "triangular" rises linearly during the first fifth of the steps, then falls
+        linearly to 0.
     max_lr : float
         Maximum of the learning rate.
     weight_decay : float
-        Weight decay of Adam.
+        Weight decay; "sgd" has none.
     augment : bool
         Whether to flip and shift images at random in every step (`candidly.engine.nets.augment.flip_crop`). CroSel
         always does so after its warm-up for the images of its soft term, but not for selected rows.
+    test_flips : bool
+        Whether the probabilities of an image are the mean over it and its mirror image.
     precision : {"auto", "float32"}
         Precision of ResNet-9. "auto" is bfloat16 on CUDA; weights are always float32. On CUDA, "float32" may use TF32
         inside products, depending on ``torch.backends``; by default convolutions do.
@@ -45,11 +49,12 @@ class Recipe:
     name: str = "custom"
     epochs: int = 200
     batch_size: int | None = None
-    optimiser: Literal["adam", "sgd"] = "adam"
-    schedule: Literal["one-cycle", "constant"] = "one-cycle"
+    optimiser: Literal["adam", "sgd", "nesterov"] = "adam"
+    schedule: Literal["one-cycle", "constant", "triangular"] = "one-cycle"
     max_lr: float = 0.01
     weight_decay: float = 1e-4
     augment: bool = False
+    test_flips: bool = False
     precision: Literal["auto", "float32"] = "auto"
 
     def __post_init__(self) -> None:

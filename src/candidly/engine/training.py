@@ -32,7 +32,7 @@ from candidly.engine.groups import Joined, checkpoint_folder, find_groups, split
 from candidly.engine.memory import require_runs, require_schedule
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
-from candidly.engine.optim import Adam, HostAdam, Optimiser, Sgd, schedule
+from candidly.engine.optim import NUMBERS_PER_WEIGHT, Adam, HostAdam, Nesterov, Optimiser, Sgd, schedule
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe, find_recipe, smaller_rate
 from candidly.engine.stopping import Watch, check_held_out, interruptible
@@ -66,6 +66,7 @@ class Training:
         sizes: Sequence[int] = (),
     ):
         on_cuda = problem.X.device.type == "cuda"
+        _check_images(problem, recipe)
         self.recipe = recipe
         self.cleaner = copy.copy(cleaner)
         self.method = copy.copy(method)
@@ -79,11 +80,14 @@ class Training:
         size = recipe.batch(counts)
         self.steps = -(-max(counts) // size)  # per epoch, rounded up
         require_schedule(recipe.epochs, self.steps, problem.runs, recipe.schedule == "one-cycle")
-        numbers = 4 if recipe.optimiser == "adam" else 2  # per weight: itself, its gradient, and Adam's two averages
+        numbers = NUMBERS_PER_WEIGHT[recipe.optimiser]
+        self.method.total_epochs = recipe.epochs
         self.method.setup(self.problem, builder(self.problem, net, half, numbers=numbers))
         noise = self.method.noise + self.cleaner.noise
         known = problem.y is not None
-        self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment)
+        self.batch = Batch(
+            self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment, self.method.views
+        )
         self.sweep = Sweep(self.problem, self.method)
         # The step within the training and within the epoch, in one tensor so that one kernel advances both.
         self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
@@ -107,8 +111,12 @@ class Training:
         optimisers: dict[str, Optimiser] = {}
         for name, net in networks.items():
             active = [any(net is one for one in nets) for nets in trained for _ in range(self.steps)]
+            if not any(active):  # the method moves it itself, as a momentum encoder
+                continue
             if self.recipe.optimiser == "sgd":
                 optimisers[name] = Sgd(net, rates)
+            elif self.recipe.optimiser == "nesterov":
+                optimisers[name] = Nesterov(net, rates, self.recipe.weight_decay)
             else:
                 adam = HostAdam if self.problem.X.device.type == "cpu" else Adam
                 optimisers[name] = adam(net, rates, momenta, active, self.recipe.weight_decay)
@@ -553,6 +561,14 @@ def _check_arguments(problem: Any, method: Any, cleaner: Any, net: Any) -> None:
     arguments.instance("cleaner", cleaner, (Cleaner, type(None)), "an instance, such as candidly.Conformal(), or None")
     if isinstance(net, nn.Module):
         raise ValueError("net is a module; pass a function that returns a new one, because every run needs its own")
+
+
+def _check_images(problem: Problem, recipe: Recipe) -> None:
+    """Raise ValueError if the recipe flips what are not images."""
+    for name in ("augment", "test_flips"):
+        if getattr(recipe, name) and problem.X.ndim != 4:
+            shape = tuple(problem.X.shape[1:])
+            raise ValueError(f"rows have shape {shape}, but {name}=True flips (channels, height, width) images")
 
 
 def _unreached(nets: Sequence[nn.Module], parameters: Sequence[Tensor], grads: Sequence[Tensor | None]) -> str:

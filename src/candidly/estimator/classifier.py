@@ -26,9 +26,10 @@ from candidly.cleaning.audit import ALPHAS, NOT_CHECKED, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
 from candidly.engine.device import find_device, usual_settings
+from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
-from candidly.estimator import crossfit, learners, saving, scoring, targets, verification
+from candidly.estimator import crossfit, exporting, learners, saving, scoring, targets, verification
 from candidly.estimator.crossfit import Trained
 from candidly.estimator.folds import Plan, count_copies, make_plan
 from candidly.estimator.leaks import point_out_bags
@@ -1020,6 +1021,44 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         place = find_device("cpu" if classifier.device == "cpu" else "auto")  # a model from a GPU also runs without one
         classifier._set_fitted(replace(saved, model=saved.model.to(place)))
         return classifier
+
+    def export(self, path: str | Path) -> None:
+        """Write all networks as one program that runs without candidly.
+
+        Its input are encoded rows, as ``features_.transform(X)`` returns them (float32, or bytes for images); its
+        output are the probabilities that `predict_proba` returns, up to rounding. Scaling and the mean over all
+        networks are part of the program; encoding texts, categories and missing values is not. Class names are in the
+        file's metadata.
+
+        Parameters
+        ----------
+        path : path
+            A file that ends in .onnx (``pip install 'candidly[onnx]'``) or in .pt2, for ``torch.export.load``.
+
+        Raises
+        ------
+        ValueError
+            If the name ends differently, or the classifier has scikit-learn learners (`base`) instead of networks.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> X, y = [[0.0], [0.1], [0.2], [0.8], [0.9], [1.0]], ["cat", "cat", "cat", "dog", "dog", "dog"]
+        >>> classifier = PartialLabelClassifier(folds=2, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     classifier.export(f"{folder}/cats.pt2")
+        ...     program = torch.export.load(f"{folder}/cats.pt2").module()
+        >>> rows = torch.from_numpy(classifier.features_.transform(X)).float()
+        >>> np.allclose(program(rows).detach(), classifier.predict_proba(X), atol=1e-5)
+        True
+        """
+        check_is_fitted(self)
+        if not isinstance(self.model_, Model):
+            raise ValueError(
+                f"the classifier has learners of scikit-learn (base={self.base!r}), and only networks can be exported; "
+                "convert the estimators in model_.estimators with a tool for scikit-learn"
+            )
+        exporting.export(self.model_, arguments.path("path", path))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

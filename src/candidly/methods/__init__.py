@@ -6,6 +6,9 @@ from candidly.methods.balanced import Balanced
 from candidly.methods.cavl import Cavl
 from candidly.methods.cc import Cc
 from candidly.methods.crosel import Crosel
+from candidly.methods.lws import Lws
+from candidly.methods.pico import Pico
+from candidly.methods.plcr import Plcr
 from candidly.methods.pop import Pop
 from candidly.methods.proden import Proden
 from candidly.methods.rc import Rc
@@ -21,6 +24,9 @@ METHODS: dict[str, type[Method]] = {
     "pop": Pop,
     "valen": Valen,
     "crosel": Crosel,
+    "lws": Lws,
+    "plcr": Plcr,
+    "pico": Pico,
 }
 KNOWN_METHODS.update(METHODS, supervised=Supervised)  # so that saved models find them
 
@@ -41,9 +47,12 @@ __all__ = [
     "Cavl",
     "Cc",
     "Crosel",
+    "Lws",
     "Method",
     "Model",
     "OneNetwork",
+    "Pico",
+    "Plcr",
     "Pop",
     "Proden",
     "Rc",

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, Method, Problem, Sweep, candidate_nll, masked_softmax, soft_ce
-from candidly.engine.nets.augment import NOISE_PER_MIX, NOISE_PER_VIEW, flip_crop, mix_up
+from candidly.engine.nets.augment import NOISE_PER_MIX, mix_up
 
 NETWORKS = 2
 EPOCHS_REMEMBERED = 3
@@ -74,6 +74,8 @@ class Crosel(Method):
     lambda_cr: float = 2.0
     bank: Literal["training", "sweep"] = "training"
 
+    views = ("weak", "weak")
+
     def __post_init__(self) -> None:
         arguments.settings(self, warmup={"least": 0}, confidence={"least": 0, "most": 1}, lambda_cr={"least": 0})
 
@@ -91,7 +93,7 @@ class Crosel(Method):
         self.cursor = new(1, dtype=torch.int64)  # (1,): where the next selected batch starts in the pool
         self.fraction = new(runs)  # (R,): r
         self.images = problem.X.ndim == 4
-        self.noise = 2 * (NOISE_PER_VIEW + NOISE_PER_MIX) if self.images else 0
+        self.noise = 2 * NOISE_PER_MIX if self.images else 0
 
     def _logits(self, x: Tensor) -> Tensor:
         """Logits of both networks, (R, 2, B, C), for x (R, B, ...), or (R, 2, B, ...) if they see different rows."""
@@ -132,15 +134,14 @@ class Crosel(Method):
     def _soft_images(self, batch: Batch) -> Tensor:
         """L_soft for images, summed over both networks."""
         B = batch.rows.shape[1]
-        first, second, mix = batch.noise(self.noise).split([NOISE_PER_VIEW, NOISE_PER_VIEW, 2 * NOISE_PER_MIX], -1)
-        views = flip_crop(batch.inputs(batch.rows.repeat(1, 2)), torch.cat([first, second], 1))  # (R, 2B, ...)
+        views = torch.cat(batch.views(), 1)  # (R, 2B, ...)
+        noise = batch.noise(self.noise).unflatten(-1, (2, -1)).flatten(1, 2)
         with torch.no_grad():
             z = self._logits(views)  # (R, 2, 2B, C)
         p = z.softmax(-1).unflatten(2, (2, B)).mean(2)  # (R, 2, B, C)
         self._store(batch, p.log())
         kept = batch.candidates(p.mean(1)).repeat(1, 2, 1).unsqueeze(1)  # (R, 1, 2B, C)
         target = masked_softmax(z.roll(B, 2), kept)  # of each view, what the network says of the other view
-        noise = mix.unflatten(-1, (2, -1)).flatten(1, 2)
         mixed, target = mix_up(views, target.movedim(1, 0), noise)
         return soft_ce(target.movedim(0, 1), self._logits(mixed)).sum(1)
 

@@ -1,5 +1,7 @@
 """Views of images against a twin that loops over pixels."""
 
+import math
+
 import pytest
 import torch
 
@@ -52,6 +54,60 @@ def test_shifts_are_uniform():
     rows, columns = torch.bincount(place // 9, minlength=9), torch.bincount(place % 9, minlength=9)
     for counts in (rows, columns):
         assert ((counts - n / 9).abs() < 4 * (n / 9) ** 0.5).all()
+
+
+def loop_strong_view(x, u):
+    """One square image (channels, side, side), pixel by pixel; coordinates run from the centre."""
+    x = loop_flip_crop(x, u[:3], 4)
+    angle, across, down, light, contrast, colour = (0.0 if one >= 0.5 else 4 * one - 1 for one in u[3:9])
+    channels, side = x.shape[:2]
+    turn = math.radians(30) * angle
+    matrix = torch.tensor([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]], dtype=x.dtype)
+    matrix = matrix @ torch.tensor([[1, 0.3 * across], [0.3 * down, 1]], dtype=x.dtype)
+    out = torch.zeros_like(x)
+    middle = (side - 1) / 2
+    for row in range(side):
+        for column in range(side):
+            right, below = (matrix @ torch.tensor([column - middle, row - middle], dtype=x.dtype) + middle).tolist()
+            for r in (math.floor(below), math.floor(below) + 1):  # bilinear: the four pixels around the place
+                for c in (math.floor(right), math.floor(right) + 1):
+                    if 0 <= r < side and 0 <= c < side:
+                        out[:, row, column] += (1 - abs(below - r)) * (1 - abs(right - c)) * x[:, r, c]
+    mean = out.mean()
+    deviation = (out - mean).square().mean().sqrt()
+    if channels == 3:
+        grey = out.mean(0)
+        out = grey + (out - grey) * (1 + colour)
+    out = mean + (out - mean) * (1 + 0.5 * contrast) + 0.5 * light * deviation
+    for row in range(side):
+        for column in range(side):
+            if all(
+                math.floor(u[k] * side) - side // 4 <= place < math.floor(u[k] * side) + side // 4
+                for k, place in ((9, row), (10, column))
+            ):
+                out[:, row, column] = 0
+    return out
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_strong_view_equals_a_loop(channels):
+    generator = torch.Generator().manual_seed(channels)
+    x = torch.randn(2, 6, channels, 8, 8, generator=generator, dtype=torch.float64)
+    u = torch.rand(2, 6, augment.NOISE_PER_STRONG_VIEW, generator=generator, dtype=torch.float64)
+    u[0, 0, 3:9] = 0.2  # every operation
+    u[0, 1, 3:9] = 0.7  # none
+    found = augment.strong_view(x, u)
+    for run in range(2):
+        for row in range(6):
+            torch.testing.assert_close(found[run, row], loop_strong_view(x[run, row], u[run, row].tolist()))
+
+
+def test_a_strong_view_of_a_plain_image_only_erases_a_quarter():
+    x = torch.rand(1, 3, 8, 8) + 1
+    u = torch.full((1, augment.NOISE_PER_STRONG_VIEW), 0.5)
+    found = augment.strong_view(x, u)
+    assert (found == 0).sum() == 3 * 16
+    torch.testing.assert_close(found[found != 0], x[found != 0])
 
 
 def test_mix_up_equals_a_loop():

@@ -1,5 +1,7 @@
 """Random views and mixtures of images, computed on the device from given uniforms."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -7,7 +9,15 @@ from torch.nn import functional as F
 from candidly.engine.nets.sampling import NOISE_PER_GAMMA, log_dirichlet_sample
 
 NOISE_PER_VIEW = 3
-"""Number of uniforms that one view of one image needs."""
+"""Number of uniforms that one weak view of one image needs."""
+
+NOISE_PER_STRONG_VIEW = NOISE_PER_VIEW + 8
+"""Number of uniforms that one strong view of one image needs."""
+
+_ROTATION = math.pi / 6  # largest angle
+_SHEAR = 0.3  # largest shear, per axis
+_BRIGHTNESS = 0.5  # largest shift, in standard deviations of the image
+_CONTRAST = 0.5  # largest change of the factor 1
 
 NOISE_PER_MIX = 1 + 2 * NOISE_PER_GAMMA
 """Number of uniforms per image that `mix_up` needs."""
@@ -31,6 +41,67 @@ def flip_crop(x: Tensor, u: Tensor, padding: int = 4) -> Tensor:
     padded = F.pad(x, [padding] * 4)
     index = (rows.unsqueeze(-1) * padded.shape[-1] + columns.unsqueeze(-2)).flatten(-2).unsqueeze(-2)
     return padded.flatten(-2).gather(-1, index.expand(*x.shape[:-2], -1)).view_as(x)
+
+
+def _magnitude(u: Tensor) -> Tensor:
+    """Return 0 with probability 1/2, otherwise a uniform number in [-1, 1), given uniforms in [0, 1)."""
+    return torch.where(u < 0.5, 4 * u - 1, 0.0)
+
+
+def strong_view(x: Tensor, u: Tensor) -> Tensor:
+    """Return images flipped and shifted as by `flip_crop`, then distorted, recoloured and with a square erased.
+
+    Six operations each apply with probability 1/2 and a random strength: rotation by up to 30 degrees, shear by up to
+    0.3 along both axes, brightness, contrast and, for three channels, saturation. A square of half the image's height
+    and width is replaced by zeros; its centre may lie anywhere, so it can be cut off by the border. This is in the
+    manner of RandAugment (E. Cubuk et al., CVPR Workshops 2020) and Cutout (T. DeVries and G. Taylor, 2017), with
+    operations that fit standardised images.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., channels, height, width)
+        Images.
+    u : Tensor, shape (..., NOISE_PER_STRONG_VIEW)
+        Uniforms in [0, 1).
+    """
+    x = flip_crop(x, u[..., :NOISE_PER_VIEW])
+    angle, across, down, light, contrast, colour, *centre = u[..., NOISE_PER_VIEW:].unbind(-1)
+    x = _turn(x, _ROTATION * _magnitude(angle), _SHEAR * _magnitude(across), _SHEAR * _magnitude(down))
+    light, contrast, colour = (_magnitude(one)[..., None, None, None] for one in (light, contrast, colour))
+    mean = x.mean((-3, -2, -1), keepdim=True)
+    deviation = (x - mean).square().mean((-3, -2, -1), keepdim=True).sqrt()
+    if x.shape[-3] == 3:
+        x = torch.lerp(x.mean(-3, keepdim=True).expand_as(x), x, 1 + colour)
+    x = mean + (x - mean) * (1 + _CONTRAST * contrast) + _BRIGHTNESS * light * deviation
+    return _erase(x, *centre)
+
+
+def _turn(x: Tensor, angle: Tensor, across: Tensor, down: Tensor) -> Tensor:
+    """Rotate and shear images about their centres, with bilinear interpolation and zeros outside."""
+    cos, sin = angle.cos(), angle.sin()
+    zero = torch.zeros_like(angle)
+    first = torch.stack([cos + sin * down, cos * across + sin, zero], -1)
+    second = torch.stack([cos * down - sin, cos - sin * across, zero], -1)
+    flat = x.flatten(0, -4)
+    matrix = torch.stack([first, second], -2).flatten(0, -3)
+    grid = F.affine_grid(matrix, list(flat.shape), align_corners=False)
+    return F.grid_sample(flat, grid, align_corners=False).view_as(x)
+
+
+def _erase(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    """Replace a square of half the height and width by zeros, given uniforms for its centre."""
+
+    def inside(length: int, u: Tensor) -> Tensor:
+        centre = (u * length).floor().unsqueeze(-1)
+        place = torch.arange(length, device=x.device)
+        return (place >= centre - length // 4) & (place < centre + length // 4)
+
+    rows, columns = inside(x.shape[-2], down), inside(x.shape[-1], across)
+    return x.masked_fill((rows.unsqueeze(-1) & columns.unsqueeze(-2)).unsqueeze(-3), 0.0)
+
+
+VIEWS = {"weak": (flip_crop, NOISE_PER_VIEW), "strong": (strong_view, NOISE_PER_STRONG_VIEW)}
+"""The kinds of views, each a function of images and uniforms, and the number of uniforms per image."""
 
 
 def mix_up(x: Tensor, target: Tensor, u: Tensor, beta: float = 0.75) -> tuple[Tensor, Tensor]:

@@ -65,6 +65,15 @@ class Separate(nn.Module):
         """Map to the networks' features."""
         return torch.stack([net.features(rows) for net, rows in zip(self.nets, x, strict=True)])  # type: ignore[operator]
 
+    def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map to logits and features; a custom module computes them one after the other."""
+        pairs = [
+            net.both(rows) if hasattr(net, "both") else (net(rows), net.features(rows))  # type: ignore[operator]
+            for net, rows in zip(self.nets, x, strict=True)
+        ]
+        logits, features = zip(*pairs, strict=True)
+        return torch.stack(logits), torch.stack(features)
+
     def forward(self, x: Tensor) -> Tensor:
         """Map to logits."""
         return torch.stack([net(rows) for net, rows in zip(self.nets, x, strict=True)])

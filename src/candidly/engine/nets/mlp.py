@@ -140,6 +140,11 @@ class Mlp(nn.Module):
         """Map to the L2-normalised features φ, (R, B, 128)."""
         return F.normalize(self.embed(x), dim=-1)
 
+    def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map to logits and features, in one pass."""
+        h = self.embed(x)
+        return self.head(h), F.normalize(h, dim=-1)
+
     def forward(self, x: Tensor) -> Tensor:
         """Map to logits."""
         return self.head(self.embed(x))

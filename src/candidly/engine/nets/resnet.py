@@ -117,7 +117,7 @@ class Resnet9(nn.Module):
         self.residual3 = nn.Sequential(_conv(_WIDEST, _WIDEST), _conv(_WIDEST, _WIDEST))
         width = _WIDEST * (shape[1] // 32) * (shape[2] // 32)
         self.head = nn.Linear(width, outputs)
-        if features:  # not part of the loss: a fixed random projection
+        if features:  # a fixed random projection, unless a method trains it
             self.project = nn.Linear(width, FEATURES).requires_grad_(False)
         self._dtype = torch.bfloat16 if half else None
         if half:
@@ -155,6 +155,11 @@ class Resnet9(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """Map to the L2-normalised features φ, (B, 128)."""
         return F.normalize(self.project(self.embed(x)), dim=-1)
+
+    def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map to logits and features, in one pass."""
+        h = self.embed(x)
+        return self.head(h), F.normalize(self.project(h), dim=-1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map to logits."""
