@@ -28,7 +28,8 @@ HOSTILE = '<img src=x onerror="document.title=1">'
 TEXT = "document.getElementById(arguments[0]).textContent"
 SEEN = """[...document.querySelectorAll(arguments[0])].filter(one => one.checkVisibility())
     .map(one => one.textContent.trim())"""
-NAMES = "[...document.querySelectorAll('#candidates bdi')].map(one => one.textContent)"
+KEY = """[...document.querySelectorAll('.candidate')]
+    .find(one => one.querySelector('bdi').textContent === arguments[0]).ariaKeyShortcuts"""
 SELECT = """((box) => {
     box.selectedIndex = arguments[1];
     box.dispatchEvent(new Event("change", { bubbles: true }));
@@ -111,11 +112,13 @@ def window():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A table with hostile text, a long text, images, and a model of it."""
+    """A table with hostile text, a long text, images and some rows without a right candidate, and a model of it."""
     folder = tmp_path_factory.mktemp("trained")
     notes = [HOSTILE if i % 2 else "A long note about this row. " * 8 for i in range(200)]
     images = ["a.png" if i % 2 else "b.svg" for i in range(200)]
+    tags = [["cat" if TRUE[i] == "dog" else "dog"] if i < 5 else row for i, row in enumerate(ROWS["tags"].to_pylist())]
     table = ROWS.append_column("note", pa.array(notes)).append_column("file", pa.array(images))
+    table = table.set_column(table.column_names.index("tags"), "tags", pa.array(tags))
     return train(folder, "--drop", "note,file", table=table)
 
 
@@ -165,8 +168,7 @@ class Page:
 
     def choose(self, row_true):
         """Press the key of the true label of the row that is shown."""
-        name = row_true[int(self.text("title"))]
-        self.decide(str(self.browser.run(NAMES).index(name) + 1))
+        self.decide(self.browser.run(KEY, row_true[int(self.text("title"))]))
 
 
 def test_the_whole_loop_by_keyboard(window, place, monkeypatch, capsys):
@@ -260,6 +262,16 @@ def test_keys_filters_and_what_is_shown(page, window, place):
     assert len(Log(place / "log.jsonl").decisions) == count + 2 * shown
     page.press("b")
     page.until(lambda: page.seen("#answers"))
+    # The class that is preferred but is not a candidate has the key 0.
+    window.run(SELECT, "pair", 0)
+    window.run("document.getElementById('show').value = 'outside'")
+    window.run(SELECT, "class", 0)
+    page.until(lambda: page.seen("[aria-keyshortcuts='0']"))
+    (name,) = page.seen("[aria-keyshortcuts='0'] bdi")
+    page.decide("0")
+    assert Log(place / "log.jsonl").decisions[-1].after == name
+    window.run("document.getElementById('show').value = 'all'")
+    window.run(SELECT, "class", 0)
     # Hostile text is text, an image is an image, and an SVG is neither shown nor run.
     assert window.run("document.title").startswith("Review: rows.csv")
     both = set()

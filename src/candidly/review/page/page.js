@@ -136,9 +136,10 @@
     const special = [state.none, state.unknown];
     at("candidates").replaceChildren(...row.candidates.map((one, i) => {
       const button = make("button", "", { type: "button", className: "candidate" });
-      button.append(make("kbd", i < 9 ? i + 1 : ""), " ", named(one.name));
-      if (i < 9) button.setAttribute("aria-keyshortcuts", i + 1);
-      const notes = [one.outside && "not a candidate", one.removed && "removed by cleaning"].filter(Boolean);
+      const key = one.outside ? "0" : i < 9 ? String(i + 1) : "";
+      button.append(make("kbd", key), " ", named(one.name));
+      if (key) button.setAttribute("aria-keyshortcuts", key);
+      const notes = [one.outside && "not a candidate; among all classes", one.removed && "removed by cleaning"].filter(Boolean);
       if (notes.length) button.append(" ", make("small", notes.join(", ")));
       if (one.p !== undefined) {
         const bar = make("span", "", { className: "share" });
@@ -176,7 +177,9 @@
         const head = make("p", "");
         head.append(make("strong", ""), " ");
         head.firstChild.append(named(one.id));
-        const answer = one.answer === null ? `candidates: ${one.candidates.join(", ")}` : `decided: ${one.answer}`;
+        const more = one.candidates.length > 5 ? ` and ${one.candidates.length - 4} more` : "";
+        const some = one.candidates.slice(0, more ? 4 : 5).join(", ");
+        const answer = one.answer === null ? `candidates: ${some}${more}` : `decided: ${one.answer}`;
         head.append(make("bdi", answer, { className: "quiet" }));
         item.append(head, cellsOf(one, 6));
         return item;
@@ -418,13 +421,14 @@
     }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (key === "Enter" && target.closest("button, summary")) return; // it presses what has the focus
-    const number = /^[1-9]$/.test(key) ? Number(key) : 0;
     const single = batch === null && row !== null;
-    if (number) {
+    if (/^[0-9]$/.test(key)) {
       event.preventDefault();
       // The candidate is looked up when it is its turn: keys that were pressed ahead are about later rows.
       enqueue(async () => {
-        if (batch === null && row?.candidates[number - 1]) await save(row.candidates[number - 1].name);
+        const own = row?.candidates.filter((one) => !one.outside) ?? [];
+        const chosen = key === "0" ? row?.candidates.find((one) => one.outside) : own[Number(key) - 1];
+        if (batch === null && chosen) await save(chosen.name);
       }, event);
     } else if (Object.hasOwn(keys, key) && (single || !/^(n|c|Delete|Backspace|Arrow)/.test(key))) {
       event.preventDefault();
