@@ -1,6 +1,7 @@
 """review and apply, and the commands that take the log of decisions."""
 
 import json
+import socket
 import warnings
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ def decided(place, answers, reviewer="ann", **more):
     from candidly.cli.review import _session
 
     one = desk(place, reviewer=reviewer, **more)
-    one.log.start(_session(one.classifier, one.material.rows, reviewer, one.model, None))
+    one.log.start(_session(one.classifier, one.material.rows, reviewer, None))
     for row, name in answers.items():
         one.decide([answer(row, name)])
     return one
@@ -122,6 +123,7 @@ def test_rows_that_were_seen_before_are_pointed_out(place, capsys, served):
         (("--drop", "none"), "rows.csv has no column 'none'"),
         (("--annotations", "rows.csv"), "rows.csv has no column 'task'"),
         (("--log", "."), ". is a folder; name a file in it"),
+        (("--log", "none/log.jsonl", "--rows", 60), "none does not exist; make it first, or name another"),
         (("--table", "-"), "--table must be a file"),
         (("--table", "other.csv"), "other.csv is not the table that the model was trained on"),
     ],
@@ -131,6 +133,25 @@ def test_review_says_what_is_wrong(place, capsys, served, options, message):
     assert message in refused(capsys, *REVIEW, *options)
     assert not served
     assert PartialLabelClassifier.load("model").ledger_ == ()  # nothing was drawn
+    assert not (place / "rows-decisions.jsonl").exists()
+
+
+def test_a_port_that_is_taken_costs_no_plan(place, capsys, served):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        line = refused(capsys, *REVIEW, "--rows", 60, "--port", taken.getsockname()[1])
+    assert "cannot be used" in line
+    assert "choose another with --port" in line
+    assert PartialLabelClassifier.load("model").ledger_ == ()
+
+
+def test_a_small_model_can_be_reviewed(tmp_path, monkeypatch, capsys, served):
+    train(tmp_path, table=ROWS.slice(0, 40))  # too few rows for cleaning
+    monkeypatch.chdir(tmp_path)
+    run(capsys, *REVIEW)
+    assert served["decide"].decide([answer(3, "cat")]) == [3]
+    assert "cleaning needs at least 100 held-out rows" in refused(capsys, *REVIEW, "--rows", 30)
+    run(capsys, "apply", "rows-decisions.jsonl", "--table", "rows.csv", "--out", "applied.csv")
+    assert tags("applied.csv")[3] == ["cat"]
 
 
 def test_review_needs_the_rows_of_the_model(place, capsys, served):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from candidly.cleaning import VerificationPlan
     from candidly.estimator import PartialLabelClassifier
     from candidly.review.decisions import Log, Session
-    from candidly.review.desk import Material
+    from candidly.review.desk import Desk, Material
     from candidly.review.merging import Rows
 
 Mode = Annotated[Literal["verify", "decide"] | None, Named("TEXT")]
@@ -79,11 +79,12 @@ def review(
         no_browser: Do not open the page in a browser.
     """
     import webbrowser
+    from contextlib import suppress
 
     from candidly.cli.models import load
     from candidly.review.decisions import Log
-    from candidly.review.desk import Desk
     from candidly.review.server import HOST, listen, make_token, require_packages, serve
+    from candidly.tables import files
 
     with output.hide_warnings():
         require_packages()
@@ -105,35 +106,29 @@ def review(
         with output.busy(f"reading {table}"):
             material = _read_material(classifier, table, image, images, annotations, drop, delimiter)
         place = _default_log(table) if log is None else log
+        files.check_folder(place.absolute().parent)
         known = Log(place, create=True)
+        session = _session(classifier, material.rows, who, delimiter)
+        known.check(session)
         material.rows.locate(known.settled(who).values())
-        plan = _choose_plan(classifier, known, model, rows, mode, given)
-        if plan is not None and mode != "decide":
-            _warn_of_seen(known, material.rows, who, plan)
-        with output.busy("preparing the rows"):
-            decide = Desk(classifier, material, known, who, "decide", plan)
-            desks = {"decide": decide}
-            if plan is not None and mode != "decide":
-                verify = Desk(classifier, material, known, who, "verify", plan)
-                if mode == "verify" or verify.missing():
-                    desks = {"verify": verify, "decide": decide}
-        listening = listen(port)
-        known.start(_session(classifier, material.rows, who, decide.model, delimiter))
-    token = make_token()
-    address = f"http://{HOST}:{listening.getsockname()[1]}/{token}/"
-    lines = [
-        f"review of {material.rows.title} by {who}, mode {next(iter(desks))}: {address}",
-        f"decisions: {place}; stop with Ctrl-C",
-    ]
-    output.show(lines, {"address": address, "mode": next(iter(desks)), "log": str(place), "reviewer": who})
-    if not no_browser:
-        webbrowser.open(address)
-    before = len(known.decisions)
-    try:
-        with listening:
-            serve(desks, listening, token)
-    except KeyboardInterrupt:
-        pass
+        with listen(port) as listening:  # from here on nothing should fail: a plan costs confidence
+            plan = _choose_plan(classifier, known, model, rows, mode, given)
+            with output.busy("preparing the rows"):
+                desks = _make_desks(classifier, material, known, who, plan, mode)
+            known.start(session)
+            token = make_token()
+            address = f"http://{HOST}:{listening.getsockname()[1]}/{token}/"
+            first = next(iter(desks))
+            lines = [
+                f"review of {material.rows.title} by {who}, mode {first}: {address}",
+                f"decisions: {place}; stop with Ctrl-C",
+            ]
+            output.show(lines, {"address": address, "mode": first, "log": str(place), "reviewer": who})
+            if not no_browser:
+                webbrowser.open(address)
+            before = len(known.decisions)
+            with suppress(KeyboardInterrupt):
+                serve(desks, listening, token)
     if not output.json:
         output.show([f"{len(known.decisions) - before} decisions were added to {place}"], {})
 
@@ -304,6 +299,24 @@ def _choose_plan(
     return plan
 
 
+def _make_desks(
+    classifier: "PartialLabelClassifier",
+    material: "Material",
+    log: "Log",
+    reviewer: str,
+    plan: "VerificationPlan | None",
+    mode: str | None,
+) -> "dict[str, Desk]":
+    """Return the desks of the modes that are served: verify first, if there are rows to verify."""
+    from candidly.review.desk import Desk
+
+    decide = Desk(classifier, material, log, reviewer, "decide", plan)
+    if plan is None or mode == "decide" or (mode is None and not decide.missing()):
+        return {"decide": decide}
+    _warn_of_seen(log, material.rows, reviewer, plan)
+    return {"verify": Desk(classifier, material, log, reviewer, "verify", plan), "decide": decide}
+
+
 def _warn_of_seen(log: "Log", rows: "Rows", reviewer: str, plan: "VerificationPlan") -> None:
     """Warn if the reviewer has decided rows of a plan before, with the model's probabilities in view."""
     from candidly.messages import warn
@@ -317,19 +330,15 @@ def _warn_of_seen(log: "Log", rows: "Rows", reviewer: str, plan: "VerificationPl
         )
 
 
-def _session(
-    classifier: "PartialLabelClassifier", rows: "Rows", reviewer: str, model: str, delimiter: str | None
-) -> "Session":
-    from datetime import UTC, datetime
-
-    from candidly.review.decisions import Session
+def _session(classifier: "PartialLabelClassifier", rows: "Rows", reviewer: str, delimiter: str | None) -> "Session":
+    from candidly.review.decisions import Session, model_hash, now
     from candidly.tables.schema import Schema
 
     schema = classifier.schema_ or Schema()
     return Session(
-        time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        time=now(),
         reviewer=reviewer,
-        model=model,
+        model=model_hash(classifier),
         table=rows.title,
         id=None if rows.ids is None else schema.id,
         candidates=schema.candidates,

@@ -245,8 +245,8 @@ class Log:
                 if self._end:
                     raise FileNotFoundError(f"{self.path} was removed while it was in use; restore it") from None
 
-    def start(self, session: Session) -> None:
-        """Append a session; raise ValueError if the log is about a table with other columns of ids or candidates."""
+    def check(self, session: Session) -> None:
+        """Raise ValueError if the log is about a table with other columns of ids or candidates than a session."""
         for earlier in self.sessions[:1]:
             for name in ("id", "candidates"):
                 if getattr(earlier, name) != getattr(session, name):
@@ -254,6 +254,10 @@ class Log:
                         f"{self.path} is about {earlier.table} with the {name} column {getattr(earlier, name)!r}, not "
                         f"{getattr(session, name)!r}; name another file with --log"
                     )
+
+    def start(self, session: Session) -> None:
+        """Append a session, after `check`."""
+        self.check(session)
         facts = {"session": {"format": _FORMAT} | asdict(session) | {"features": list(session.features)}}
         self._append(lambda: [facts])
 
@@ -261,7 +265,7 @@ class Log:
         """Append the answers of a reviewer as one step; return the decisions once they are on the disk."""
 
         def entries() -> list[Decision]:
-            time, step = _now(), self._steps[reviewer] + 1
+            time, step = now(), self._steps[reviewer] + 1
             return [
                 Decision(
                     time=time,
@@ -375,7 +379,7 @@ class Log:
         stack = steps.get(key)
         if not stack:
             return []
-        time, step, undo = _now(), self._steps[key[0]] + 1, action == "undo"
+        time, step, undo = now(), self._steps[key[0]] + 1, action == "undo"
         return [
             Decision(
                 **asdict(one)
@@ -487,7 +491,8 @@ def model_hash(classifier: Any) -> str:
     return str(classifier.trained_on_) if record is None or budget is None else fingerprint(record, budget)
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the present time in UTC, to the millisecond, as logs have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
