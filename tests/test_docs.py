@@ -235,7 +235,8 @@ def test_the_guides_know_the_columns(place):
 
 
 def test_the_guides_name_options_that_there_are(capsys):
-    names = ("clean", "fit", "audit", "verify", "certify", "predict", "evaluate", "bench", "table", "review", "apply")
+    names = ("embed", "clean", "fit", "audit", "verify", "certify", "predict", "evaluate", "bench", "table")
+    names = (*names, "review", "apply")
     known = "".join(said(lambda name=name: cli.main([name, "--help"]), capsys) for name in names)
     spoken_of = set(re.findall(r"--[a-z][a-z-]*", "".join(GUIDES.values()) + TEXTS["docs/experiments.md"]))
     assert {"--candidates", "--json", "--suite"} <= spoken_of

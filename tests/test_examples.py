@@ -74,6 +74,15 @@ def test_make_birds(run, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_make_shapes(run, tmp_path):
+    pytest.importorskip("PIL", reason="needs pillow")
+    assert "shapes.csv: 120 rows" in run("make_shapes.py")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert len(before) == 1 + 120 + 12
+    run("make_shapes.py")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_are_short_and_say_how_to_run_them(path):
     text = path.read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         cleaning,
         conformal,
         data,
+        encoders,
         engine,
         estimator,
         methods,
@@ -89,6 +90,7 @@ __all__ = [
     "corrupt",
     "data",
     "encode",
+    "encoders",
     "engine",
     "estimator",
     "evaluate",
@@ -132,8 +134,8 @@ _NAMES = {
 }
 _ROOM_OF = {name: room for room, names in _NAMES.items() for name in names}
 _MODULES = {
-    **{room: room for room in ("bench", "candidates", "cleaning", "conformal", "data", "engine", "estimator")},
-    **{room: room for room in ("methods", "metrics", "report", "review", "tables")},
+    **{room: room for room in ("bench", "candidates", "cleaning", "conformal", "data", "encoders", "engine")},
+    **{room: room for room in ("estimator", "methods", "metrics", "report", "review", "tables")},
     "corrupt": "data.corrupt",
     "scoring": "estimator.scoring",
 }

@@ -20,6 +20,7 @@ class FakeBatch:
     def __init__(self, problem, rows, noise=None):
         self.rows, self.uniforms, self.drawn = rows, noise, 0
         self.S = self.take(problem.sets)
+        self.size = self.S.shape[1]
 
     def take(self, state):
         return torch.stack([one[rows] for one, rows in zip(state, self.rows, strict=True)])

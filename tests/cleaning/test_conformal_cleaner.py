@@ -445,8 +445,8 @@ def test_resuming_a_run_that_stops(calibration, tmp_path):
     for epoch in range(1, 8):
         first, second = new(), new()
         train(first, until=epoch)
-        first.save(tmp_path / str(epoch), {})
-        second.resume(tmp_path / str(epoch), {})
+        first.save(tmp_path / str(epoch), [{}])
+        second.resume(tmp_path / str(epoch), [{}])
         train(second)
         assert equal(second.tensors(), whole.tensors())
         assert equal(second.recorded(), whole.recorded())

@@ -183,7 +183,7 @@ LONG = {"tags": {3: "cat|dog|" + "x" * 5000}}
 CASES = {
     # the file
     "no such table": (None, fit("none.csv"), "none.csv does not exist"),
-    "a folder": (None, fit("folder.csv"), "folder.csv is a folder"),
+    "a folder": (None, fit("folder.csv"), "the folder folder.csv holds no table"),
     "unknown kind of table": (raw("x", "bad.xlsx"), fit("bad.xlsx"), "bad.xlsx cannot be read: its name must end in"),
     "empty file": (raw(""), fit("bad.csv"), "bad.csv is empty"),
     "header only": (raw("id,weight,tags\n"), fit("bad.csv"), "bad.csv has no rows"),

@@ -23,7 +23,7 @@ def refusal(capsys, arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no command was given; use one of fit, clean"),
+        ([], "no command was given; use one of embed, fit, clean"),
         (["predcit"], "there is no command 'predcit' (did you mean 'predict'?); see `candidly --help`"),
         (["--hlep"], "there is no option '--hlep' (did you mean '--help'?)"),
         (["--version", "x"], "--version takes no arguments, but 'x' follows"),

@@ -273,6 +273,69 @@ def test_an_interrupted_group_is_continued_to_the_bit(
         train(problem.take_runs(range(1)), checkpoint=tmp_path)
 
 
+@pytest.mark.parametrize("cleaner", CLEANERS.values(), ids=CLEANERS.keys())
+@pytest.mark.parametrize("device", ["cpu,cpu", ["cpu", torch.device("cpu")]])
+def test_devices_train_groups_at_the_same_time(device: Any, cleaner: Cleaner | None) -> None:
+    problem = make_problem((0, 1, 2))
+    parts = [train(problem.take_runs(runs), cleaner=cleaner) for runs in groups.split(3, 2)]
+    assert_same(train(problem, cleaner=cleaner, device=device), parts)
+
+
+def test_more_devices_than_runs_and_more_groups_than_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem((0, 1, 2))
+    alone = [train(problem.take_runs(range(run, run + 1))) for run in range(3)]
+    assert_same(train(problem, device=",".join(["cpu"] * 5)), alone)
+    monkeypatch.setattr(footprint, "_PER_RUN", 2**40)  # so that memory is measured
+    monkeypatch.setattr(machine, "available_memory", lambda: 2**20)
+    with pytest.warns(UserWarning, match="2 runs need about .* they are trained in 2 groups"):
+        assert_same(train(problem, device="cpu,cpu"), alone)
+
+
+def test_an_interrupt_reaches_all_devices_and_each_continues(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    problem = make_problem((0, 1, 2))
+    whole = train(problem, device="cpu,cpu")
+    with monkeypatch.context() as patch:
+        stop = interrupt_after(patch, 9)
+        with pytest.raises(KeyboardInterrupt):
+            train(problem, checkpoint=tmp_path, stop=stop, device="cpu,cpu")
+    assert len(list(tmp_path.glob("group-*-of-2/state.json"))) == 2
+    assert_same(train(problem, checkpoint=tmp_path), [whole])  # in the same groups, on one device
+
+
+def test_an_error_on_one_device_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = Training.advance
+
+    def fail(self: Training, capture: bool) -> None:
+        if self.first:
+            raise ZeroDivisionError("in the second group")
+        advance(self, capture)
+
+    monkeypatch.setattr(Training, "advance", fail)
+    with pytest.raises(ZeroDivisionError, match="in the second group"):
+        train(make_problem((0, 1)), device="cpu,cpu", recipe=Recipe(epochs=2000, batch_size=8))
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [([], "empty list"), ("auto,cpu", "instead of 'auto'"), ("cpu,", "device is ''"), (7, "device is 7")],
+)
+def test_devices_that_cannot_be_used(device: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(make_problem((0, 1)), device=device)
+
+
+def test_the_classifier_trains_on_several_devices(tmp_path: Any) -> None:
+    problem = make_problem((0,))
+    settings: dict[str, Any] = {"folds": 3, "random_state": 0, "max_epochs": 3, "method": "proden"}
+    X, S = problem.X.numpy(), problem.S.numpy()
+    both = PartialLabelClassifier(**settings, device="cpu,cpu").fit(X, S)
+    np.testing.assert_allclose(
+        both.predict_proba(X), PartialLabelClassifier(**settings, device="cpu").fit(X, S).predict_proba(X), atol=1e-3
+    )
+    both.save(tmp_path)
+    assert np.array_equal(PartialLabelClassifier.load(tmp_path).predict_proba(X), both.predict_proba(X))
+
+
 def test_a_stack_is_continued_as_one(cut: Any, tmp_path: Any) -> None:
     cut(1)
     whole = train(make_problem((0, 1, 2)), checkpoint=tmp_path)

@@ -23,7 +23,7 @@ from sklearn.svm import LinearSVC
 import candidly
 from benchmarks.robustness import made
 from benchmarks.robustness.case import Case, Expected, either, error, right
-from candidly import bench, cleaning, data, estimator, report, review, tables
+from candidly import bench, cleaning, data, encoders, estimator, report, review, tables
 from candidly.data import corrupt
 
 FAMILY = "parameters"
@@ -320,6 +320,9 @@ SEED_LISTS = (
     good("an array", np.array([0, 1]), [0, 1]),
     good("a range", range(2), [0, 1]),
 )
+
+
+_PICTURES = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -885,6 +888,17 @@ _TARGETS: dict[str, Target] = {
                 good("a list", list(range(made.ROWS)), np.arange(made.ROWS)),
                 good("int8", np.zeros(made.ROWS, np.int8), np.zeros(made.ROWS, np.int64)),
             ),
+            "shards": (
+                bad("zero", 0),
+                bad("a text", "two"),
+                bad("None", None),
+                bad("too many", made.ROWS + 1),
+                bad("another sum", [made.ROWS, 1]),
+                bad("an empty shard", [made.ROWS, 0]),
+                bad("a fraction", 1.5),
+                bad("an object", Anything()),
+                good("sizes", [made.ROWS // 2, made.ROWS - made.ROWS // 2], 2),
+            ),
             "dtype": (
                 bad("a text", "float32"),
                 bad("None", None),
@@ -1382,6 +1396,12 @@ _TARGETS: dict[str, Target] = {
                 bad("a line break", "\n"),
                 bad("a quote", '"'),
             ),
+            "encoders": (
+                bad("a text", "photo"),
+                bad("a number", 3),
+                bad("None inside", [None]),
+                bad("names", ["photo"]),
+            ),
         },
         {
             "candidates": ("candidates", "column"),
@@ -1389,6 +1409,29 @@ _TARGETS: dict[str, Target] = {
             "labels": ("labels", "column"),
             "groups": ("groups", "column"),
             "drop": ("drop", "nothing"),
+        },
+    ),
+    "ImageEncoder": Target(
+        lambda **given: encoders.ImageEncoder(**({"device": "cpu"} | given)).fit_transform(_PICTURES),
+        encoders.ImageEncoder,
+        {
+            "encoder": choices("efficientnet-lite0"),
+            "n_components": (*integers(2, 1, none=True), *HUGE),
+            "batch_size": integers(2, 1, none=True),
+            "device": DEVICES,
+            "broken": choices("error"),
+            "verbose": (good("True", True, 0), good("a number", 1, 0)),
+        },
+    ),
+    "TextEncoder": Target(
+        lambda **given: encoders.TextEncoder(**({"device": "cpu"} | given)).fit_transform(["a bird", "a tree", "oil"]),
+        encoders.TextEncoder,
+        {
+            "encoder": choices("all-minilm-l6-v2"),
+            "n_components": (*integers(2, 1, none=True), *HUGE),
+            "batch_size": integers(3, 1, none=True),
+            "device": DEVICES,
+            "verbose": (good("True", True, 0), good("a number", 1, 0)),
         },
     ),
     "VoteColumns": Target(
@@ -2037,7 +2080,8 @@ LEFT_OUT: dict[str, str] = {
         ("Model", "Agreement", "Votes", "Evaluation", "SetCurve", "FitRecord", "Cleaned", "Outcome", "Audit", "Budget"),
         NO_PARAMETERS,
     ),
-    **dict.fromkeys(("Agreement", "Certificate", "Decision", "Item", "Session", "VerificationPlan"), NO_PARAMETERS),
+    **dict.fromkeys(("Agreement", "Certificate", "Decision", "Item", "Provenance", "Session"), NO_PARAMETERS),
+    "VerificationPlan": NO_PARAMETERS,
     **dict.fromkeys(("Features", "Labelled", "ReportFacts", "Problem", "Protocol", "LicenceNotice"), NO_PARAMETERS),
     **dict.fromkeys(("approximated_accuracy", "covering_rate"), "in the families labels and weights"),
     **dict.fromkeys(("Cavl", "Cc", "Proden", "Rc", "Supervised"), "has no parameters"),

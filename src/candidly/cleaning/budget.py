@@ -184,12 +184,21 @@ class Budget:
         inf for a row's most likely candidate, for candidates that cannot be told from it, and for other classes.
         """
         q = self.probabilities(log_p, S)
-        removable = find_removable(q, S, self._protect(q))
-        found = torch.full(q.shape, torch.inf, dtype=torch.float64, device=q.device)
-        for level, column, rows, total in zip(found.T, q.T, removable.T, q.sum(0, dtype=torch.float64), strict=True):
-            values, spent = _add_up(column[rows])
-            level[rows] = _smallest_level(spent, total)[torch.searchsorted(values, column[rows])]
-        return found
+        return self.class_levels(log_p, S).of(q, self.removable(q, S))
+
+    def class_levels(self, log_p: Tensor, S: Tensor) -> "ClassLevels":
+        """Return the smallest level at which `apply`, with the `limits` of these rows, removes each probability."""
+        q = self.probabilities(log_p, S)
+        values, levels = [], []
+        for column, rows, total in zip(q.T, self.removable(q, S).T, q.sum(0, dtype=torch.float64), strict=True):
+            distinct, spent = _add_up(column[rows])
+            values.append(distinct)
+            levels.append(_smallest_level(spent, total))
+        return ClassLevels(torch.cat(values), torch.cat(levels), torch.tensor([len(one) for one in values]))
+
+    def removable(self, q: Tensor, S: Tensor) -> Tensor:
+        """Return the candidates that may be removed, given their cautious probabilities, (N, C)."""
+        return find_removable(q, S, self._protect(q))
 
     def apply(self, log_p: Tensor, S: Tensor, limits: Tensor) -> Tensor:
         """Return the candidates that are kept, given the class limits of these or of other rows; no row is emptied.
@@ -234,6 +243,44 @@ class Budget:
         fitted = conformal.candidate_probabilities(log_p, S, self.temperature)
         cautious = conformal.candidate_probabilities(log_p, S, self.cautious)
         return estimate_lost(fitted, cautious, S, kept, uninformed(log_p.argmax(-1), S))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLevels:
+    """The smallest level at which candidates are removed, by class and cautious probability, fitted to held-out rows.
+
+    Attributes
+    ----------
+    values : Tensor, shape (V,)
+        The distinct probabilities of removable candidates: those of the first class in increasing order, then those of
+        the second, and so on.
+    levels : Tensor of float64, shape (V,)
+        The smallest level at which each is removed.
+    counts : Tensor of int, shape (C,)
+        How many there are of each class.
+    """
+
+    values: Tensor
+    levels: Tensor
+    counts: Tensor
+
+    def of(self, q: Tensor, removable: Tensor) -> Tensor:
+        """Return the smallest level at which each candidate is removed, (N, C) in float64; inf if there is none.
+
+        Parameters
+        ----------
+        q : Tensor, shape (N, C)
+            Cautious probabilities, of the same rows or of others. A level depends on the candidate's own row only.
+        removable : Tensor of bool, shape (N, C)
+            `Budget.removable`; other candidates are not removed at any level.
+        """
+        found = torch.full(q.shape, torch.inf, dtype=torch.float64, device=q.device)
+        sizes = self.counts.tolist()
+        classes = zip(self.values.split(sizes), self.levels.split(sizes), strict=True)
+        for level, column, rows, (values, levels) in zip(found.T, q.T, removable.T, classes, strict=True):
+            never = torch.cat([levels, levels.new_tensor([torch.inf])])  # probabilities above all that were seen
+            level[rows] = never[torch.searchsorted(values, column[rows].contiguous())]
+        return found
 
 
 def estimate_missing(log_p: Tensor, S: Tensor) -> Estimate:

@@ -43,7 +43,7 @@ first a + 1 + K_t rows in the order above, and V_t the first t rows that were dr
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from functools import cached_property
@@ -76,6 +76,7 @@ MOST_SPENT = 0.5
 
 _BISECTIONS = 20
 _ROUNDING = 1e-7  # relative; p-values are rounded up, so that rounding errors certify nothing
+_LARGE = 1 << 22  # rows from which on binomial coefficients are added up, factor by factor
 _WIDTH = 79
 _LONGEST_NAME = 40
 _MOST_CLASSES = 10
@@ -152,6 +153,10 @@ def _at_most(k: int, population: int, marked: int, checked: Tensor) -> Tensor:
 
 
 def _log_choose(n: int, k: Tensor) -> Tensor:
+    if n > _LARGE:  # differences of large logarithms would lose too many digits
+        i = torch.arange(int(k.max()), dtype=torch.float64)
+        sums = torch.cat([torch.zeros(1).double(), (torch.log(n - i) - torch.log(i + 1)).cumsum(0)])
+        return sums[k.long()]
     return torch.lgamma(torch.tensor(n + 1.0).double()) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
 
@@ -537,8 +542,42 @@ def draw(
     ValueError
         If nothing could be certified, or nothing needs to be.
     """
-    members = rows[use_levels(levels, alpha).isfinite().any(1)].sort().values
-    population, allowed, delta = len(members), count_allowed(n, alpha), risk(confidence)
+    members = rows[use_levels(levels, alpha).isfinite().any(1)].sort().values.numpy()
+    settings: dict[str, Any] = {
+        "alpha": alpha,
+        "confidence": confidence,
+        "seed": seed,
+        "sequential": sequential,
+        "family": family,
+    }
+    return draw_from(len(members), n, m, lambda rng: rng.permutation(members)[:m], earlier=earlier, **settings)
+
+
+def draw_from(
+    population: int,
+    n: int,
+    m: int,
+    choose: Callable[[np.random.Generator], NDArray[np.integer[Any]]],
+    *,
+    alpha: float,
+    confidence: float,
+    seed: int,
+    sequential: bool,
+    family: str,
+    earlier: Sequence[VerificationPlan],
+) -> VerificationPlan:
+    """Draw the rows to check, as `draw`, if only the number of rows that can lose a candidate is in memory.
+
+    Parameters
+    ----------
+    population : int
+        The number of rows that can lose a candidate.
+    choose : callable
+        Draws `m` of them, one by one and without replacement, and returns their numbers.
+    n, m, alpha, confidence, seed, sequential, family, earlier
+        As in `draw`.
+    """
+    allowed, delta = count_allowed(n, alpha), risk(confidence)
     if not population:
         raise ValueError("no candidate can be removed from any held-out row, so there is nothing to certify")
     if population <= allowed:
@@ -555,7 +594,7 @@ def draw(
             f"confidence is {confidence}, which leaves {rest:.4g}{before}; more than {1 - MOST_SPENT} must be left, so "
             "use a higher confidence"
         )
-    chosen = np.random.default_rng([seed, plan.number]).permutation(members.numpy())[:m]
+    chosen = choose(np.random.default_rng([seed, plan.number]))
     plan = VerificationPlan(
         tuple(chosen.tolist()), alpha, confidence, seed, sequential, family, plan.number, n, population
     )
@@ -569,14 +608,11 @@ def draw(
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
-    """Candidates after certified cleaning, and what is certified about them. Print it to see a summary.
+class Bound:
+    """What is certified about cleaned candidates. Print it to see a summary.
 
     Attributes
     ----------
-    candidates : Candidates
-        The cleaned candidates of all rows. Rows with an answer have only the class that was named. Rows that were
-        drawn but have no answer, and rows with none of the candidates as their true label, keep all candidates.
     plan : VerificationPlan
         The rows that were drawn.
     confidence : float
@@ -604,7 +640,6 @@ class Certificate:
         interval at the confidence of the plan.
     """
 
-    candidates: Candidates = field(repr=False)
     plan: VerificationPlan = field(repr=False)
     confidence: float
     limit: float | None
@@ -694,6 +729,113 @@ class Certificate:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Certificate(Bound):
+    """Candidates after certified cleaning, and what is certified about them (`Bound`). Print it to see a summary.
+
+    Attributes
+    ----------
+    candidates : Candidates
+        The cleaned candidates of all rows. Rows with an answer have only the class that was named. Rows that were
+        drawn but have no answer, and rows with none of the candidates as their true label, keep all candidates.
+    """
+
+    candidates: Candidates = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """Which rule the answers to a plan allow. Create it with `decide`.
+
+    Attributes
+    ----------
+    plan : VerificationPlan
+        The rows that were drawn.
+    rows, y : Tensor of int, shape (t,)
+        The drawn rows that count, and their answers.
+    S : Tensor of bool, shape (t, C)
+        Their candidates.
+    lost : Tensor, shape (t,)
+        The level at which each of them loses its true label.
+    limit, fewer : float or None
+        The largest level at which not too many of them do, and what it would be with one more lost label.
+    """
+
+    plan: VerificationPlan
+    rows: Tensor
+    y: Tensor
+    S: Tensor
+    lost: Tensor
+    limit: float | None
+    fewer: float | None
+
+    def is_removed(self, usable: Tensor, *, with_one_more: bool = False) -> Tensor:
+        """Return which candidates the rule removes, given their levels (`use_levels`)."""
+        limit = self.fewer if with_one_more else self.limit
+        return usable <= (-1.0 if limit is None else limit)
+
+    def facts(
+        self, classes: Sequence[Any], confidence: float, changed: int, removed: int, removed_with_one_more: int
+    ) -> dict[str, Any]:
+        """Return the fields of a `Bound`, given what was counted over all rows whose labels are not fixed."""
+        plan, y, checked = self.plan, self.y, len(self.rows)
+        is_lost = self.is_removed(self.lost)
+        inside = self.S.gather(1, y.clamp_min(0)[:, None])[:, 0]
+        outside = int(((y == NONE_OF_THESE) | ((y >= 0) & ~inside)).sum())
+        unknown = int((y == CANNOT_TELL).sum())
+        missing = Estimate(0.0, 0.0, 1.0)
+        if checked:
+            missing = interval(outside, outside + unknown, checked, plan.population, plan.confidence)
+        return {
+            "plan": plan,
+            "confidence": confidence,
+            "limit": self.limit,
+            "checked": checked,
+            "unknown": unknown,
+            "losses": int(is_lost.sum()),
+            "tolerated": plan.tolerated[checked],
+            "changed": changed,
+            "removed": removed,
+            "removed_with_one_more": removed_with_one_more,
+            "by_class": tuple(
+                (classes[j], int((y == j).sum()), int((is_lost & (y == j)).sum())) for j in y[y >= 0].unique().tolist()
+            ),
+            "missing": missing,
+        }
+
+
+def count_checked(plan: VerificationPlan, answers: Mapping[int, int]) -> int:
+    """Return how many drawn rows count: all, or with `sequential` those up to the last answer."""
+    if not plan.sequential:
+        return plan.m
+    return max((t for t, row in enumerate(plan.rows, 1) if row in answers), default=0)
+
+
+def decide(plan: VerificationPlan, usable: Tensor, S: Tensor, answers: Mapping[int, int], possible: Tensor) -> Decision:
+    """Return which rule the answers to a plan allow.
+
+    Parameters
+    ----------
+    plan : VerificationPlan
+        What `draw` returned.
+    usable, S : Tensor, shape (t, C)
+        The levels (`use_levels`) and the candidates of the drawn rows that count (`count_checked`), in their order.
+    answers : mapping of int to int
+        As in `certify`.
+    possible : Tensor
+        All levels of rules, usable or not.
+    """
+    counted = torch.tensor(plan.rows[: len(S)], dtype=torch.int64)
+    y = torch.tensor([answers.get(row, CANNOT_TELL) for row in counted.tolist()], dtype=torch.int64)
+    lost = loss_levels(usable, S, y)
+    most = plan.tolerated[len(S)]
+    one_more = torch.cat([lost, torch.tensor([-1.0], dtype=lost.dtype)])
+    possible = use_levels(possible, plan.alpha)
+    return Decision(
+        plan, counted, y, S, lost, largest_limit(possible, lost, most), largest_limit(possible, one_more, most)
+    )
+
+
 def certify(
     plan: VerificationPlan,
     levels: Tensor,
@@ -726,55 +868,39 @@ def certify(
     drawn = place[list(plan.rows)]
     if int(changes.sum()) != plan.population or bool((drawn < 0).any()) or not bool(changes[drawn].all()):
         raise ValueError("the plan was made for other rows; plan a new verification")
-    checked = plan.m
-    if plan.sequential:
-        checked = max((t for t, row in enumerate(plan.rows, 1) if row in answers), default=0)
-    counted = torch.tensor(plan.rows[:checked], dtype=torch.int64)
-    y = torch.tensor([answers.get(row, CANNOT_TELL) for row in counted.tolist()], dtype=torch.int64)
-    own = usable[place[counted]]
-    lost = loss_levels(own, S[counted], y)
-    most = plan.tolerated[checked]
-    limit = largest_limit(usable, lost, most)
-    fixed = torch.zeros(plan.n, dtype=torch.bool)
-    fixed[counted] = True
-    kept = S.clone()
-    kept[rows] &= usable > (-1.0 if limit is None else limit)
-    kept[fixed] = S[fixed]
+    counted = torch.tensor(plan.rows[: count_checked(plan, answers)], dtype=torch.int64)
+    found = decide(plan, usable[place[counted]], S[counted], answers, levels)
+    kept, is_fixed = S.clone(), torch.zeros(plan.n, dtype=torch.bool)
+    kept[rows] &= ~found.is_removed(usable)
+    for row, fixed in fix_labels(found, S, answers).items():
+        kept[row], is_fixed[row] = fixed, True
+    gone = (S & ~kept)[~is_fixed]
+    fewer = found.is_removed(usable[~is_fixed[rows]], with_one_more=True)
+    counts = (int(gone.any(1).sum()), int(gone.sum()), int(fewer.sum()))
+    return Certificate(
+        **found.facts(candidates.classes, confidence, *counts),
+        candidates=Candidates(kept.numpy(), candidates.classes, candidates.index),
+    )
+
+
+def fix_labels(found: Decision, S: Tensor | Mapping[int, Tensor], answers: Mapping[int, int]) -> dict[int, Tensor]:
+    """Return what rows keep whose labels the rule does not touch, by row, (C,) each: those that count, and answers.
+
+    Parameters
+    ----------
+    found : Decision
+    S : Tensor of bool, shape (n, C), or mapping of int to Tensor
+        The candidates of all these rows.
+    answers : mapping of int to int
+        As in `certify`.
+    """
+    fixed = {row: S[row] for row in found.rows.tolist()}
     for row, label in answers.items():
         if label >= 0:
-            kept[row] = torch.nn.functional.one_hot(torch.tensor(label), S.shape[1]).bool()
-            fixed[row] = True
+            fixed[row] = torch.nn.functional.one_hot(torch.tensor(label), S[row].shape[0]).bool()
         elif label == NONE_OF_THESE:
-            kept[row], fixed[row] = S[row], True
-    gone = (S & ~kept)[~fixed]
-    fewer = largest_limit(usable, torch.cat([lost, torch.tensor([-1.0], dtype=lost.dtype)]), most)
-    free = ~fixed[rows]
-    gone_if_fewer = 0 if fewer is None else int((usable[free] <= fewer).sum())
-    is_lost = lost <= (-1.0 if limit is None else limit)
-    inside = S[counted].gather(1, y.clamp_min(0)[:, None])[:, 0]
-    outside = int(((y == NONE_OF_THESE) | ((y >= 0) & ~inside)).sum())
-    unknown = int((y == CANNOT_TELL).sum())
-    missing = Estimate(0.0, 0.0, 1.0)
-    if checked:
-        missing = interval(outside, outside + unknown, checked, plan.population, plan.confidence)
-    return Certificate(
-        candidates=Candidates(kept.numpy(), candidates.classes, candidates.index),
-        plan=plan,
-        confidence=confidence,
-        limit=limit,
-        checked=checked,
-        unknown=unknown,
-        losses=int(is_lost.sum()),
-        tolerated=most,
-        changed=int(gone.any(1).sum()),
-        removed=int(gone.sum()),
-        removed_with_one_more=gone_if_fewer,
-        by_class=tuple(
-            (candidates.classes[j], int((y == j).sum()), int((is_lost & (y == j)).sum()))
-            for j in y[y >= 0].unique().tolist()
-        ),
-        missing=missing,
-    )
+            fixed[row] = S[row]
+    return fixed
 
 
 def _percent(share: float) -> str:

@@ -60,6 +60,7 @@ class Clsp(Cleaner):
 
     def setup(self, problem: Problem) -> Problem:
         """Prune each run's sets, searching neighbours among its training rows."""
+        problem.refuse_shards("CLSP searches nearest neighbours among all rows")
         X = problem.features
         if self.features is not None:
             X = self._given().to(problem.X.device, problem.dtype)

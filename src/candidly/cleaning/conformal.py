@@ -15,12 +15,14 @@ from candidly import conformal
 from candidly.checks import arguments
 from candidly.engine.contract import Batch, Cleaner, Predict
 from candidly.engine.problem import Problem, stream
+from candidly.engine.ranks import Shard
 
 _DEFAULT_ALPHA = {"off_candidate_mass": 0.0, "fixed": 0.05, "remark": 0.1}  # by level
 _SCORES = {"best": conformal.best, "worst": conformal.worst, "mean": conformal.mean, "singletons": conformal.best}
 _MIN_CALIBRATION_ROWS = 100
 _ROWS_PER_CLASS_TO_HOLD_OUT = 1000  # what "auto" needs, as in the published experiments
 _KEEP_ALL = -1.0  # a level below every p-value
+_DRAWN = ("rows", "valid", "audit", "audit_valid", "counts", "audited", "shares")  # tensors that `setup` determines
 
 
 @dataclass
@@ -132,9 +134,8 @@ class Conformal(Cleaner):
 
     def setup(self, problem: Problem) -> Problem:
         """Choose the calibration rows of each run."""
-        runs = zip(problem.seeds, problem.rows, problem.sets, strict=True)
-        chosen, drawn, trained = zip(*(self._choose(*run, problem.groups) for run in runs), strict=True)
-        fewest = min(len(rows) for rows in chosen)
+        chosen, drawn, trained = zip(*(self._choose(problem, run) for run in range(problem.runs)), strict=True)
+        fewest = int(problem.group.total(torch.tensor([len(rows) for rows in chosen])).min())
         if fewest == 0:
             raise ValueError("no calibration row has a single candidate; use another score, such as 'best'")
         self._check_level(fewest)
@@ -143,17 +144,18 @@ class Conformal(Cleaner):
         return self.problem
 
     def _allocate(self, problem: Problem, chosen: Sequence[Tensor], drawn: Sequence[Tensor]) -> None:
-        """Allocate all state. M is the largest number of calibration rows of a run."""
+        """Allocate all state. M is the largest number of calibration rows of a run, on all ranks."""
         new, R = problem.new_zeros, problem.runs
-        self.rows, self.valid = _pad(chosen)  # (R, M): calibration rows, and which entries are not padding
+        self.rows, self.valid = _pad(chosen)  # (R, M or fewer): calibration rows here, and which are not padding
         # Rows with a single candidate cannot lose it, so where those calibrate, losses are estimated on other rows.
         self.audit, self.audit_valid = _pad(drawn)  # (R, M'): the rows of `estimated_lost`
         self.apart = any(one is not other for one, other in zip(chosen, drawn, strict=True))
-        m = self.rows.shape[1]
-        self.counts = self.valid.sum(-1)  # (R,): calibration rows of each run
+        self.counts = problem.group.total(self.valid.sum(-1))  # (R,): calibration rows of each run
+        self.audited = problem.group.total(self.audit_valid.sum(-1))  # (R,): audit rows of each run
+        m = int(self.counts.max())
         self.shares = conformal.p_values_by_rank(m, self.counts, problem.dtype, self.finite)  # (R, M + 1)
-        self.limits = new(R, m + 2) + torch.inf  # (R, M + 2): smallest p that is kept, by how many ranks are removed
-        self.limits[:, 0] = -torch.inf
+        self.limits = new(R, 1, m + 2) + torch.inf  # (R, 1, M + 2): smallest p that is kept, by number of ranks removed
+        self.limits[..., 0] = -torch.inf
         self.level_r = new(R) + _KEEP_ALL  # (R,): α_r
         self.base = new(1) + _KEEP_ALL  # (1,): with `per_batch`, α_r = base + slope · probability outside the sets
         self.slope = new(1)  # (1,)
@@ -163,26 +165,34 @@ class Conformal(Cleaner):
         if self.rule == "permanent":
             self.pruned = problem.sets.clone()  # (R, N, C): candidates that are left
             self.limit = new(R)  # (R,): the last threshold
-            self.shadow = _take(problem.sets, self.audit)  # (R, M', C): `pruned` for audit rows, held out or not
+            self.shadow = problem.sets.clone()  # (R, N, C): `pruned` as if no row were held out, for audit rows
             self.stopped = new(R, dtype=torch.bool)  # (R,)
 
-    def _choose(self, seed: int, rows: Tensor, S: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _choose(self, problem: Problem, run: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return one run's calibration rows, those drawn at random for calibration, and the training rows."""
-        n = len(rows)
-        m = min(max(_MIN_CALIBRATION_ROWS, int(self.fraction * n)), n // 2)
-        shuffled = rows[torch.randperm(n, generator=stream(seed, "calibration")).to(rows.device)]
-        many = n / S.shape[-1] >= _ROWS_PER_CLASS_TO_HOLD_OUT
+        rows, total = problem.rows[run], problem.group.total
+        single = problem.sets[run].sum(-1) == 1
+        n, singles = total(torch.tensor([len(rows), int(single[rows].sum())])).tolist()
+        many = n / problem.num_classes >= _ROWS_PER_CLASS_TO_HOLD_OUT
         hold_out = self.calibration == "holdout" or (self.calibration == "auto" and many)
-        if hold_out and groups is not None:
-            shuffled, m = _by_group(shuffled, groups, m)
-        drawn = shuffled[:m].sort().values
-        trained = shuffled[m:].sort().values if hold_out else rows
-        single = S.sum(-1) == 1
+        parts = [self._draw(problem, run, shard, hold_out) for shard in problem.parts]
+        drawn = torch.cat([part for part, _ in parts])
+        trained = torch.cat([part for _, part in parts]) if hold_out else rows
         if self.score == "singletons":
             pool = drawn if hold_out else rows
             return pool[single[pool]], drawn, trained
-        enough_singles = self.calibration == "auto" and int(single[rows].sum()) >= m
+        enough_singles = self.calibration == "auto" and singles >= int(total(torch.tensor(len(drawn))))
         return (rows[single[rows]] if enough_singles else drawn), drawn, trained
+
+    def _draw(self, problem: Problem, run: int, shard: Shard, hold_out: bool) -> tuple[Tensor, Tensor]:
+        """Return rows of a shard that are drawn at random for calibration, and the others, both ascending."""
+        rows = shard.of(problem.rows[run])
+        m = min(max(_MIN_CALIBRATION_ROWS, int(self.fraction * len(rows))), len(rows) // 2)
+        generator = stream(problem.seeds[run], "calibration", *shard.key)
+        shuffled = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
+        if hold_out and problem.groups is not None:
+            shuffled, m = _by_group(shuffled, problem.groups, m)
+        return shuffled[:m].sort().values, shuffled[m:].sort().values
 
     @property
     def _alpha(self) -> float:
@@ -218,10 +228,11 @@ class Conformal(Cleaner):
         """Compute the calibration rows' scores and, with the revocable rule, what it loses."""
         p = predict(self.rows)
         sets = _take(self.pruned if self.rule == "permanent" else self.problem.sets, self.rows)
-        scores, _ = conformal.sort_scores(_SCORES[self.score](p, sets), self.valid)
+        own = _SCORES[self.score](p, sets).masked_fill(~self.valid, torch.inf)
+        scores = self.problem.group.gather(own, torch.inf).sort(-1).values[:, : self.shares.shape[1] - 1]
         # p·factor + slack is ranked. The scores are changed instead, so that a step need not compute it.
         factor = 1 - 0.5 ** (max(epoch - self.warmup, 0) + 1) if self.shrink else 1.0
-        self.limits.copy_(conformal.with_ends((scores - self.slack) / factor))
+        self.limits.copy_(conformal.with_ends((scores - self.slack) / factor).unsqueeze(1))
         if self.per_batch and epoch >= self.warmup:
             self.base.fill_(self._alpha)
             self.slope.fill_(1.0)
@@ -239,33 +250,35 @@ class Conformal(Cleaner):
         """Remove candidates for good, given all rows' p, except in runs that would lose, or have lost, too many."""
         trains = self.problem.training_mask
         outside = conformal.off_candidate_mass(p, self.pruned)
-        self.level_r.copy_(self._level(outside.masked_fill(~trains, 0).sum(-1) / trains.sum(-1)))
+        total = self.problem.group.total
+        self.level_r.copy_(self._level(total(outside.masked_fill(~trains, 0).sum(-1)) / total(trains.sum(-1))))
         self.limit.copy_(self._threshold(self.level_r))
         S = _take(self.problem.sets, self.audit)
         audit_p = _take(p, self.audit)
-        q = conformal.fit_candidate_probabilities(audit_p, S, self.audit_valid)
+        q = conformal.fit_candidate_probabilities(audit_p, S, self.audit_valid, total)
+        left = _take(self.shadow, self.audit)
         if self.stop < 1:
-            next_lost = self._lost(q, S & ~_intersect(self.shadow, audit_p, self.limit))
+            next_lost = self._lost(q, S & ~_intersect(left, audit_p, self.limit))
             self.stopped |= next_lost > self.stop
             self.limit.masked_fill_(self.stopped, -torch.inf)
-        self.shadow.copy_(_intersect(self.shadow, audit_p, self.limit))
-        self.lost.copy_(self._lost(q, S & ~self.shadow))
+        self.lost.copy_(self._lost(q, S & ~_intersect(left, audit_p, self.limit)))
+        self.shadow.copy_(_intersect(self.shadow, p, self.limit))
         self.pruned.copy_(torch.where(trains.unsqueeze(-1), _intersect(self.pruned, p, self.limit), self.pruned))
 
     def _estimate_revocable(self, p: Tensor) -> None:
         """Estimate what the revocable rule loses, from the audit rows' p, as if each were visited now."""
         S = _take(self.problem.sets, self.audit)
-        level = self.level_r
+        level, total = self.level_r, self.problem.group.total
         if self.per_batch:  # the batches' levels are not known yet: use the level of these rows
             outside = conformal.off_candidate_mass(p, S).masked_fill(~self.audit_valid, 0).sum(-1)
-            level = self.base + self.slope * outside / self.audit_valid.sum(-1)
+            level = self.base + self.slope * total(outside) / self.audited
         removed = S & ~_intersect(S, p, self._threshold(level))
-        self.lost.copy_(self._lost(conformal.fit_candidate_probabilities(p, S, self.audit_valid), removed))
+        self.lost.copy_(self._lost(conformal.fit_candidate_probabilities(p, S, self.audit_valid, total), removed))
 
     def _lost(self, q: Tensor, removed: Tensor) -> Tensor:
         """Return the mean weight of the removed candidates over the audit rows, (R,)."""
         counted = removed & self.audit_valid.unsqueeze(-1)
-        return q.masked_fill(~counted, 0).sum((1, 2)) / self.audit_valid.sum(-1)
+        return self.problem.group.total(q.masked_fill(~counted, 0).sum((1, 2))) / self.audited
 
     def _level(self, error: Tensor) -> Tensor:
         """Return α_r (R,) given the mean probability outside the candidate sets (R,)."""
@@ -279,7 +292,8 @@ class Conformal(Cleaner):
     def keep(self, p: Tensor, S: Tensor, batch: Batch) -> Tensor:
         """Keep the candidates above the threshold, or those that Algorithm 1 has left; never empty a row."""
         outside = p.masked_fill(batch.S, 0).sum((1, 2))  # conformal.off_candidate_mass, summed over the rows
-        rows = p.shape[1]
+        outside = self.problem.group.total(outside)
+        rows = batch.size
         if self.per_batch:
             torch.addcmul(self.base, outside, self.slope, value=1 / rows, out=self.level_r)
         else:
@@ -301,7 +315,11 @@ class Conformal(Cleaner):
     def _threshold(self, level: Tensor) -> Tensor:
         """Return the smallest p that is kept at a level, (R,)."""
         ranks_removed = torch.searchsorted(self.shares, level[:, None], right=True)
-        return self.limits.gather(1, ranks_removed).squeeze(1)
+        return self.limits.squeeze(1).gather(1, ranks_removed).squeeze(1)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what changes while training; the calibration rows are drawn again from the seed."""
+        return {name: value for name, value in super().state().items() if name not in _DRAWN}
 
 
 def _by_group(shuffled: Tensor, groups: Tensor, m: int) -> tuple[Tensor, int]:

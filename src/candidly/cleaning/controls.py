@@ -44,14 +44,18 @@ class Random(Cleaner):
         """Set up the other cleaner; if it prunes before training, remove as many candidates at random."""
         self.like = copy.copy(self.like)
         trained = self.like.setup(problem)
-        self.noise = self.like.noise + problem.num_classes
+        classes = problem.num_classes
+        self.noise = self.like.noise + classes
         if trained.S is problem.S:
             return trained
         keys = [
-            torch.rand(S.shape, dtype=torch.float32, generator=stream(s, "control"))
-            for s, S in zip(problem.seeds, problem.sets, strict=True)
+            torch.rand(
+                shard.stop - shard.start, classes, dtype=torch.float32, generator=stream(seed, "control", *shard.key)
+            )
+            for seed in problem.seeds
+            for shard in problem.parts
         ]
-        drawn = torch.stack(keys).to(problem.X.device, problem.dtype)
+        drawn = torch.cat(keys).view(problem.sets.shape).to(problem.X.device, problem.dtype)
         return replace(trained, S=_at_random(problem.sets, trained.sets, drawn))
 
     def calibrate(self, predict: Predict, epoch: int) -> None:

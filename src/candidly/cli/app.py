@@ -10,13 +10,13 @@ from pathlib import Path
 
 from candidly import __version__
 from candidly.checks.machine import fault
-from candidly.cli import experiments, models, parsing, review, signals, terminal, training, verification
+from candidly.cli import embedding, experiments, models, parsing, review, signals, terminal, training, verification
 from candidly.cli.parsing import Command, UsageError
 
 _COMMANDS: dict[str, Command] = {
     command.__name__: command
     for command in (
-        *(training.fit, training.clean, training.audit),
+        *(embedding.embed, training.fit, training.clean, training.audit),
         *(verification.verify, verification.certify),
         *(review.review, review.apply),
         *(models.predict, models.evaluate, models.report, models.export),

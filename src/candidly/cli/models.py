@@ -1,7 +1,7 @@
 """Commands that use a model: predict, evaluate, report, export."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from candidly.cli.options import (
     Candidate,
@@ -21,8 +21,6 @@ from candidly.cli.options import (
 if TYPE_CHECKING:
     from candidly.estimator import PartialLabelClassifier
 
-_RESULT = ("predicted", "probability", "set")
-
 
 def predict(
     model: ModelArgument,
@@ -36,40 +34,48 @@ def predict(
     drop: Columns = None,
     separator: str = "|",
     delimiter: Text = None,
+    shard: Text = None,
     output: OutputOptions,
 ) -> None:
     """Predict the classes of new rows with a model.
 
     The table needs the model's feature columns. Its columns of ids, candidates, labels and groups are ignored if
-    present.
+    present. A table larger than memory may be in several files: the table is then a folder, or a pattern in quotes such
+    as 'part-*.parquet', and --out a folder. Run the command again to go on after it was interrupted.
 
     Args:
         model: Folder that `candidly fit` wrote.
         table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
-        out: Table to write: ids, predicted class and its probability; a file, or - for standard output.
+        out: Table to write: ids, predicted class and its probability; a file, - for standard output, or a folder.
         alpha: Also write prediction sets: the classes with a p-value above this level.
         max_risk: Leave the least probable predictions out; of the others, about this fraction may be wrong.
         id: Column of row ids (default: that of the training table, if present).
         drop: Columns to ignore, separated by commas.
         separator: Separator between class names in a CSV cell.
         delimiter: Column delimiter of CSV files (default: that of the training table; a tab for .tsv files).
+        shard: With a folder: take every n-th file, such as 3/16 for files 3, 19, 35, ... of 16 processes.
     """
-    import numpy as np
-    import pyarrow as pa
-
     from candidly.checks.arguments import fraction
-    from candidly.cli.checks import check_id, check_table
+    from candidly.cli.checks import check_table
     from candidly.cli.output import describe_predictions
     from candidly.cli.reading import naming, read_new_rows
+    from candidly.cli.results import Predictions, check_predicted
+    from candidly.cli.streams import is_stream, predict_stream
     from candidly.conformal.calibration import Rule
     from candidly.tables import files, labelled
-    from candidly.tables.class_columns import set_column
 
     with output.hide_warnings():
         for name, value in (("alpha", alpha), ("max_risk", max_risk)):
             if value is not None:
                 fraction(name, value)
         rule = Rule(**sets.given(alpha))
+        if is_stream(table, out):
+            options: dict[str, Any] = {"alpha": alpha, "rule": rule, "max_risk": max_risk, "id": id, "drop": drop}
+            options |= {"separator": separator, "delimiter": delimiter, "shard": shard, "output": output}
+            predict_stream(model, table, out, **options)
+            return
+        if shard is not None:
+            raise ValueError("--shard applies to results in a folder; name one with --out, such as out/")
         check_table(out, [table], output)
         classifier = load(model, output)
         names = [str(name) for name in classifier.classes_.tolist()]
@@ -79,21 +85,12 @@ def predict(
         rows, found = read_new_rows(table, classifier.features_, schema, {"--id": id}, drop, delimiter)
         if id is None and schema is not None and schema.id in found.column_names:
             id = schema.id
-        check_id(id, _RESULT)
-        ids = pa.array(np.arange(found.num_rows)) if id is None else found.column(id)
+        check_predicted(id)
+        ids = None if id is None else found.column(id)
         with naming(labelled.name_of(table)):
-            p, p_values = classifier.predict_all(rows, [] if alpha is None else [rule])
-        chosen = None
-        if alpha is not None:
-            classifier.calibration_.check_level(alpha, rule)
-            chosen = p_values[0] > alpha
-        blank = None if max_risk is None else p.max(1) < classifier.calibration_.threshold(max_risk)
-        columns = {id or "row": ids, "predicted": pa.array(names).take(pa.array(p.argmax(1), mask=blank))}
-        columns["probability"] = pa.array(p.max(1), pa.float32())
-        if chosen is not None:
-            columns["set"] = set_column(chosen, names)
-        files.write(pa.table(columns), out, separator=separator)
-    output.show(*describe_predictions(p, chosen, blank, out), to_stderr=out == "-")
+            predicted = Predictions.of(classifier, rows, ids, id, alpha=alpha, rule=rule, max_risk=max_risk)
+        files.write(predicted.table, out, separator=separator)
+    output.show(*describe_predictions(predicted, len(names), out), to_stderr=out == "-")
 
 
 def evaluate(

@@ -117,7 +117,7 @@ class TrainingOptions:
         alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
         force_cleaning: Remove candidates even if the networks are no better than chance or true labels seem missing.
         seed: Random seed for folds, initialisation and the order of rows (default: 0).
-        device: Where to train: auto, cpu or cuda (default: auto).
+        device: Where to train: auto, cpu, cuda, or several cards such as cuda:0,cuda:1 (default: auto).
     """
 
     method: Text = None

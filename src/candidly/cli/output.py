@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from candidly.candidates.votes import Votes
 from candidly.checks.machine import in_bytes
-from candidly.cleaning import Certificate, VerificationPlan
+from candidly.cleaning import VerificationPlan
 from candidly.cleaning.audit import Audit, format_guess
 from candidly.cleaning.budget import MIN_ROWS
+from candidly.cleaning.certify import Bound
+from candidly.cli.results import Predictions
+from candidly.encoders import ImageEncoder, TextEncoder
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.evaluation import Evaluation
 from candidly.estimator.verification import NOT_A_CANDIDATE, UNKNOWN
@@ -72,6 +72,51 @@ def describe_new_rows(
     return lines, facts | {what: None if place is None else str(place) for what, place in places.items()}
 
 
+def describe_cleaned_stream(manifest: Mapping[str, Any], source: str, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about the files of a table that were cleaned."""
+    totals, facts, classes = manifest["totals"], manifest["facts"], len(manifest["facts"]["classes"])
+    rows, trained = manifest["rows"], totals.get("training_rows", 0)
+    before, after = (totals.get(f"candidates_{name}", 0) / max(rows, 1) for name in ("before", "after"))
+    truth = None
+    if (known := totals.get("truth")) is not None:
+        truth = Truth(
+            rows=known["rows"],
+            outside=known["outside"],
+            accuracy=known["right"] / known["rows"] if known["rows"] else None,
+            true_lost=known["lost"] / known["rows"] if known["rows"] else None,
+            wrong_removed=known["wrong_removed"] / known["wrong"] if known["wrong"] else None,
+        )
+    lines = [
+        f"{source}: {_describe_files(manifest)}, {rows} rows, {classes} classes",
+        f"candidates per row: {before:.2f} → {after:.2f}; rows changed: {totals.get('changed', 0)}",
+    ]
+    if trained:
+        lines.append(f"{trained} rows were trained on, and have their held-out results")
+    if trained < rows:
+        lines.append(f"{rows - trained} rows were cleaned by the model's class limits at level {facts['alpha']:g}")
+    guess = facts.get("guess")
+    if guess is not None and guess["lost"] is not None:
+        lines.append(f"guess for the rows that were trained on: true labels lost {format_guess(guess['lost'])}")
+    lines += [*_describe_truth(truth), f"cleaned: {out}"]
+    found = {"rows": rows, "files": len(manifest["files"]), "classes": classes, "candidates_before": before}
+    found |= {"candidates_after": after, "changed": totals.get("changed", 0), "training_rows": trained}
+    return lines, found | {"truth": truth, "estimate": guess, "shard": manifest["shard"], "cleaned": out}
+
+
+def describe_predicted_stream(manifest: Mapping[str, Any], source: str, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about the files of a table whose rows were predicted."""
+    totals = {"rows": 0, "probability": 0.0} | manifest["totals"]
+    lines, facts = describe_prediction_counts(totals, len(manifest["facts"]["classes"]), out)
+    lines[0] = f"{source}: {_describe_files(manifest)}, {lines[0]}"
+    return lines, facts | {"files": len(manifest["files"]), "shard": manifest["shard"]}
+
+
+def _describe_files(manifest: Mapping[str, Any]) -> str:
+    number, shard = len(manifest["files"]), manifest["shard"]
+    words = f"{number} file{'' if number == 1 else 's'}"
+    return words if shard is None else f"{words} of shard {shard[0]}/{shard[1]}"
+
+
 def describe_reuse(lines: list[str], facts: dict[str, Any], model: Path | None) -> tuple[list[str], dict[str, Any]]:
     """Add to what is printed about training rows that their model was not trained again, if it was not."""
     if model is None:
@@ -127,22 +172,39 @@ def describe_votes(votes: Votes | None) -> tuple[list[str], dict[str, Any]]:
     return str(votes).splitlines(), {"agreement": agreement}
 
 
-def describe_predictions(
-    p: NDArray[Any], sets: NDArray[np.bool_] | None, blank: NDArray[np.bool_] | None, out: str
-) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines and the facts to print about predictions: probabilities, sets, and rows without a prediction."""
-    rows, classes = p.shape
-    probability = float(p.max(1).mean())
+def describe_predictions(found: Predictions, classes: int, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about predictions."""
+    return describe_prediction_counts(found.counts(), classes, out)
+
+
+def describe_prediction_counts(counts: Mapping[str, Any], classes: int, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about predictions, given what was counted over all rows."""
+    rows = counts["rows"]
+    probability = counts["probability"] / max(rows, 1)
     lines = [f"{rows} rows, {classes} classes, mean probability of the predicted class {probability:.1%}"]
     facts: dict[str, Any] = {"rows": rows, "classes": classes, "mean_probability": probability, "predictions": out}
-    if blank is not None:
-        lines.append(f"rows without a prediction: {blank.sum()}")
-        facts["abstained"] = int(blank.sum())
-    if sets is not None:
-        size, empty = float(sets.sum(1).mean()), int((~sets.any(1)).sum())
+    if "abstained" in counts:
+        lines.append(f"rows without a prediction: {counts['abstained']}")
+        facts["abstained"] = counts["abstained"]
+    if "in_sets" in counts:
+        size, empty = counts["in_sets"] / max(rows, 1), counts["empty_sets"]
         lines.append(f"classes per set: {size:.2f}; empty sets: {empty}")
         facts |= {"mean_set_size": size, "empty_sets": empty}
     return [*lines, f"predictions: {name_place(out)}"], facts
+
+
+def describe_embedding(
+    counts: Mapping[str, int], encoder: ImageEncoder | TextEncoder, column: str, seconds: float, out: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about encoded rows."""
+    rows, broken, features, made = counts["rows"], counts["broken"], encoder.n_features_out_, encoder.provenance(column)
+    lines = [f"{rows} rows, {features} features from {made.encoder} (weights {made.weights[:8]})"]
+    if broken:
+        lines.append(f"rows left out because their image is missing or cannot be read: {broken}")
+    lines.append(f"encoded in {seconds:.1f} s; features: {name_place(out)}")
+    facts = {"rows": rows, "broken": broken, "num_features": features, "encoder": made.encoder}
+    facts |= {"version": made.version, "weights": made.weights, "seconds": seconds, "features": out}
+    return lines, facts
 
 
 def describe_evaluation(result: Evaluation, plot: Path | None) -> tuple[list[str], dict[str, Any]]:
@@ -153,18 +215,20 @@ def describe_evaluation(result: Evaluation, plot: Path | None) -> tuple[list[str
     }
 
 
-def describe_plan(plan: VerificationPlan, model: Path, out: str) -> tuple[list[str], dict[str, Any]]:
+def describe_plan(
+    plan: VerificationPlan, model: Path, out: str, cleaned: str = "cleaned.csv"
+) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the facts to print about rows to check."""
     lines = [
         str(plan),
         f"rows to check: {name_place(out)}; write the true label of each row into the column answer, without looking "
         "at predictions",
-        f"then run `candidly certify {model} FILE --out cleaned.csv`; rows without an answer will count as lost",
+        f"then run `candidly certify {model} FILE --out {cleaned}`; rows without an answer will count as lost",
     ]
     return lines, {"plan": plan.to_json(), "tolerated": plan.tolerated[-1], "model": str(model), "to_check": out}
 
 
-def describe_certificate(certificate: Certificate, out: str) -> tuple[list[str], dict[str, Any]]:
+def describe_certificate(certificate: Bound, out: str) -> tuple[list[str], dict[str, Any]]:
     """Return the lines and the facts to print about certified rows."""
     lines = [*certificate.lines(), f"cleaned: {name_place(out)}"]
     return lines, certificate.to_json() | {"cleaned": out}

@@ -1,9 +1,10 @@
 """Read the tables that commands are given: rows with candidates, votes, new rows for a model, and checked rows."""
 
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from candidly import store
 from candidly.candidates import Candidates
@@ -16,18 +17,25 @@ from candidly.tables import files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
 from candidly.tables.labelled import Labelled, VoteColumns
+from candidly.tables.parts import count_rows, find_parts, read_blocks
+from candidly.tables.provenance import check_encoders, of_table
 from candidly.tables.schema import Schema, check_column
+from candidly.tables.streams import Rows
+
+_LEAST_ROWS = 2  # of a process
+_ROW = re.compile(r" in row ([0-9]+), ")
 
 
 @contextmanager
-def naming(table: str) -> Iterator[None]:
-    """Replace "X" by the table's name in the error messages of the estimator."""
+def naming(table: str, start: int = 0) -> Iterator[None]:
+    """Replace "X" by the table's name in the error messages of the estimator; its first row has the number `start`."""
     try:
         yield
     except ValueError as error:
         if not str(error).startswith("X "):
             raise
-        raise ValueError(f"{table} {str(error)[2:]}") from error
+        text = _ROW.sub(lambda found: f" in row {int(found[1]) + start}, ", str(error)[2:])
+        raise ValueError(f"{table} {text}") from error
 
 
 def read_source(
@@ -38,15 +46,41 @@ def read_source(
     For a classifier the classes are its own, and columns that no option names have their roles in its training table.
     """
     if classifier is None:
-        return _read_source(options, _read_classes(options.reading.classes))
+        return _read_source(options, read_classes(options.reading.classes))
     names = {str(name): name for name in classifier.classes_.tolist()}
+    with _explaining_classes():
+        rows, votes = _read_source(options, list(names), classifier.schema_, categories(classifier.features_))
+    return _rename(rows, names), votes
+
+
+def read_block(rows: Rows, options: CleaningOptions, classifier: PartialLabelClassifier) -> Labelled:
+    """Read a block of a stream for a classifier, as `read_source` does."""
+    names, like, file = (
+        {str(name): name for name in classifier.classes_.tolist()},
+        classifier.schema_,
+        str(rows.part.path),
+    )
+    schema = find_schema(file, options.candidates, options.reading, like)
+    with _explaining_classes():
+        found = labelled.split_table(rows.table, file, schema, classes=list(names), like=like, start=rows.start)
+    return _rename(found, names)
+
+
+@contextmanager
+def _explaining_classes() -> Iterator[None]:
+    """Let errors about names that are not classes speak of the model."""
     try:
-        rows, votes = _read_source(options, list(names), classifier.schema_, _categories(classifier.features_))
+        yield
     except ValueError as error:
         advice = "is not a class of the model; correct the row or leave it out"
         raise ValueError(str(error).replace("is not in classes; add it there or correct the row", advice)) from error
+
+
+def _rename(rows: Labelled, names: Mapping[str, Hashable]) -> Labelled:
+    """Return rows with class names as the classifier has them, instead of texts."""
     labels = None if rows.labels is None else [None if text is None else names.get(text, text) for text in rows.labels]
-    return replace(rows, candidates=Candidates(rows.candidates.matrix, tuple(names.values())), labels=labels), votes
+    candidates = Candidates(rows.candidates.matrix, tuple(names.values()))
+    return replace(rows, candidates=candidates, labels=cast("list[str | None] | None", labels))
 
 
 def _read_source(
@@ -54,14 +88,14 @@ def _read_source(
 ) -> tuple[Labelled, Votes | None]:
     votes, reading = options.votes, options.reading
     if options.table is not None:
-        schema = _schema(options.table, options.candidates, reading, like)
+        schema = find_schema(options.table, options.candidates, reading, like)
         return labelled.read_labelled(options.table, schema, classes=classes, like=like, texts=texts), None
     annotators = None if votes.annotators is None else split_names(votes.annotators, "--annotators")
     return labelled.read_votes(
         str(votes.annotations),
         VoteColumns(votes.task, votes.worker, votes.label, annotators),
         str(votes.features),
-        _schema(str(votes.features), None, reading, like),
+        find_schema(str(votes.features), None, reading, like),
         classes=classes,
         min_votes=1 if votes.min_votes is None else votes.min_votes,
         min_share=0.0 if votes.min_share is None else votes.min_share,
@@ -72,29 +106,68 @@ def _read_source(
 
 def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
     """Read a table with a column of candidates."""
-    return labelled.read_labelled(table, _schema(table, candidates, reading), classes=_read_classes(reading.classes))
+    return labelled.read_labelled(table, find_schema(table, candidates, reading), classes=read_classes(reading.classes))
 
 
-def _schema(table: str, candidates: str | None, reading: ReadingOptions, like: Schema | None = None) -> Schema:
+def read_share(table: str, candidates: str, reading: ReadingOptions, rank: int = 0, ranks: int = 1) -> Labelled:
+    """Read the share of one of several processes in a table of one or several files: consecutive rows, about as many.
+
+    The files are one table, in the order of their names.
+    """
+    import pyarrow as pa
+
+    if table == "-":
+        raise ValueError("the table is standard input, which several processes cannot share; name a file or a folder")
+    parts = find_parts(table)
+    schema = find_schema(str(parts[0]), candidates, reading)
+    counts = [count_rows(part, delimiter=schema.delimiter) for part in parts]
+    start, stop = sum(counts) * rank // ranks, sum(counts) * (rank + 1) // ranks
+    if stop - start < _LEAST_ROWS:
+        raise ValueError(
+            f"{table} has {sum(counts)} rows for {ranks} processes; each needs at least {_LEAST_ROWS}, so start fewer"
+        )
+    found, at = [], 0
+    for part, count in zip(parts, counts, strict=True):
+        if at < stop and start < at + count:
+            for block in read_blocks(part, delimiter=schema.delimiter, texts=labelled.text_columns(schema)):
+                first, last = max(start - at, 0), min(stop - at, block.num_rows)
+                if first < last:
+                    found.append(block.slice(first, last - first))
+                at += block.num_rows
+                if at >= stop:
+                    break
+        else:
+            at += count
+    try:
+        rows = pa.concat_tables(found, promote_options="permissive")
+    except pa.ArrowInvalid as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"the files of {table} have columns of different types ({reason}); convert them") from None
+    return labelled.split_table(rows, table, schema, classes=read_classes(reading.classes), start=start)
+
+
+def find_schema(table: str, candidates: str | None, reading: ReadingOptions, like: Schema | None = None) -> Schema:
+    """Return what the options say about the columns of a table."""
     drop = split_names(reading.drop, "--drop")
     separator = (like or Schema()).separator if reading.separator is None else reading.separator
-    delimiter = _delimiter(reading.delimiter, table, like)
+    delimiter = find_delimiter(reading.delimiter, table, like)
     return Schema(candidates, reading.id, reading.labels, drop, separator, delimiter, reading.groups)
 
 
-def _delimiter(given: str | None, table: str, like: Schema | None) -> str | None:
+def find_delimiter(given: str | None, table: str, like: Schema | None) -> str | None:
     """Return the delimiter of a table: by default, that of CSV files in training."""
     is_csv = table == "-" or table.lower().endswith((".csv", ".csv.gz"))
     return like.delimiter if given is None and like is not None and is_csv else given
 
 
-def _categories(features: Features) -> list[str]:
+def categories(features: Features) -> list[str]:
     """Return the columns to read as text, as in training: 01 is not the category 1."""
     columns = zip(features.names_ or (), features.columns, strict=False)
     return [name for name, column in columns if isinstance(column, Category)]
 
 
-def _read_classes(text: str | None) -> list[str] | None:
+def read_classes(text: str | None) -> list[str] | None:
+    """Return the class names of --classes; None if it was not given."""
     if text is None or not text.startswith("@"):
         return split_names(text, "--classes") or None
     try:
@@ -118,13 +191,34 @@ def read_new_rows(
     Columns that were not features in training, by the model's schema, and columns that options name or drop are not
     features. The schema's delimiter is the default for CSV.
     """
+    delimiter = find_delimiter(delimiter, table, schema or Schema())
+    texts = new_text_columns(features, schema, named)
+    return choose_new_rows(
+        files.read(table, delimiter=delimiter, texts=texts), labelled.name_of(table), features, schema, named, drop
+    )
+
+
+def new_text_columns(features: Features, schema: Schema | None, named: Mapping[str, str | None]) -> list[str]:
+    """Return the columns of new rows in CSV to read as text: those with a role, and categories."""
+    others = () if schema is None else (*schema.named.values(), *schema.drop)
+    return [*categories(features), *others, *(name for name in named.values() if name is not None)]
+
+
+def choose_new_rows(
+    found: Any,
+    file: str,
+    features: Features,
+    schema: Schema | None,
+    named: Mapping[str, str | None],
+    drop: str | None,
+) -> tuple[Any, Any]:
+    """Return the features of a table of new rows, or of a block of it, and the whole table (`read_new_rows`)."""
     schema, dropped, used = schema or Schema(), split_names(drop, "--drop"), features.names_ or ()
     others = [*schema.named.values(), *schema.drop]
-    delimiter, categories = _delimiter(delimiter, table, schema), _categories(features)
     given = [(option, name) for option, name in named.items() if name is not None]
-    found = files.read(table, delimiter=delimiter, texts=[*categories, *others, *(name for _, name in given)])
+    check_encoders(of_table(found, file), schema.encoders, file)
     for option, name in [*given, *(("--drop", name) for name in dropped)]:
-        check_column(found, labelled.name_of(table), name, option)
+        check_column(found, file, name, option)
     for name in dropped:
         if name in used:
             raise ValueError(f"--drop is {drop!r}, but {name!r} is a feature of the model, which needs it; remove it")
@@ -132,7 +226,7 @@ def read_new_rows(
         raise ValueError(f"--labels is {named['--labels']!r}, a feature of the model; name the column of true labels")
     left_out = {*others, *dropped, *(name for _, name in given)} - set(used)
     rows = found.select([name for name in found.column_names if name not in left_out])
-    labelled.check_types(rows, labelled.name_of(table))
+    labelled.check_types(rows, file)
     return rows, found
 
 

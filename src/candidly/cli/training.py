@@ -7,11 +7,13 @@ from candidly.cli.options import (
     CleaningOptions,
     File,
     Levels,
+    Number,
     OutputOptions,
     ReadingOptions,
     RequiredColumn,
     Table,
     TableArgument,
+    Text,
     TrainingOptions,
 )
 
@@ -21,11 +23,6 @@ if TYPE_CHECKING:
     from candidly.estimator import Cleaned, PartialLabelClassifier
     from candidly.review.merging import Merged
     from candidly.tables.labelled import Labelled
-
-_RESULT = (
-    *("candidates", "kept", "removed", "predicted", "confidence", "priority", "scores", "outside", "outside_score"),
-    "true",
-)
 
 
 def fit(
@@ -47,8 +44,12 @@ def fit(
     keeps the candidates of its rows and their held-out probabilities, so that `clean` and `audit` need not train again
     (--model).
 
+    Under torchrun (`torchrun --standalone --nproc-per-node 2 -m candidly fit 'rows/*.parquet' ...`) each process trains
+    on its share of the rows, all train the same networks, and --cleaned is a folder with one file per process.
+
     Args:
-        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
+        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input; or several files: a folder, or
+            a pattern in quotes such as 'rows/*.parquet'.
         candidates: Column of candidates: text such as cat|dog, or lists.
         out: Folder for the model.
         decisions: Log of `candidly review`: rows that were decided have a single candidate.
@@ -58,10 +59,20 @@ def fit(
     """
     from candidly.cli.checks import check_apart, check_base, check_folder, check_folds, check_page, check_table
     from candidly.cli.output import describe_report, describe_size, name_place, write_page
-    from candidly.cli.reading import read
+    from candidly.cli.ranks import fit_share
+    from candidly.cli.reading import read, read_share
+    from candidly.cli.results import check_cleaned, cleaned_table, training_rows
+    from candidly.engine.ranks import find_group
     from candidly.report import saved, summarise
     from candidly.tables import files
+    from candidly.tables.parts import is_several
 
+    group = find_group()
+    if not group.alone:
+        if decisions is not None:
+            raise ValueError("--decisions cannot be used under torchrun; train on what `candidly apply` writes")
+        fit_share(group, table, candidates, out, cleaned, report, lean, reading, training, output)
+        return
     with output.hide_warnings():
         replaced = check_folder(out)
         check_page(report, out)
@@ -72,19 +83,22 @@ def fit(
                 check_apart("the table", cleaned, out)
             check_table(cleaned, [table], output, "--cleaned")
         with output.busy(f"reading {table}"):
-            rows = read(table, candidates, reading)
+            several = is_several(table)
+            rows = read_share(table, candidates, reading) if several else read(table, candidates, reading)
         if decisions is not None:
             rows = _decided_rows(rows, _merge(rows, decisions))
         if cleaned is not None:
-            _check_result(rows, cleaned, rows.schema.separator)
-        classifier = _train(rows, training, output)
+            check_cleaned(rows.schema, rows.candidates.classes, cleaned)
+        classifier = train(rows, training, output)
         with output.busy("estimating what cleaning costs"):
             facts = summarise(classifier, rows.title, rows.ids, rows.labels)
         with output.busy("writing the results"):
             with files.writing(out):
                 classifier.save(out, {saved.FILE: saved.to_bytes(facts)}, lean=lean)
             if cleaned is not None:
-                files.write(_result(rows, _cleaned(classifier), cleaned), cleaned, separator=rows.schema.separator)
+                files.write(
+                    cleaned_table(rows, training_rows(classifier), cleaned), cleaned, separator=rows.schema.separator
+                )
             write_page(facts, report)
     lines, found = describe_report(facts, {"model": out, "cleaned": cleaned, "report": report})
     size, sizes = describe_size(out, classifier, lean)
@@ -94,7 +108,14 @@ def fit(
     output.show(lines, found | sizes | {"replaced": replaced}, to_stderr=cleaned == "-")
 
 
-def clean(options: CleaningOptions, *, out: str, decisions: File = None) -> None:
+def clean(
+    options: CleaningOptions,
+    *,
+    out: str,
+    decisions: File = None,
+    train_rows: Number = None,
+    shard: Text = None,
+) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
     Networks that were not trained on a row score its candidates. The result has one line per row: id, candidates,
@@ -107,18 +128,36 @@ def clean(options: CleaningOptions, *, out: str, decisions: File = None) -> None
     the rows are new: the mean of all networks scores them, and candidates up to the model's class limits are removed,
     without an estimate of what that costs.
 
+    A table larger than memory may be in several files: the table is then a folder, or a pattern in quotes such as
+    'part-*.parquet', and --out a folder. Every file gives one file with the same name. Give --model, or --train-rows to
+    train on a sample of all rows. Run the command again to go on after it was interrupted. There is no column priority.
+
     Args:
-        out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output.
+        out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; or a folder.
         decisions: Log of `candidly review`: rows that were decided have a single candidate.
+        train_rows: With a folder: number of rows to train on, drawn at random from all files.
+        shard: With a folder: take every n-th file, such as 3/16 for files 3, 19, 35, ... of 16 processes.
     """
     from candidly.cli.checks import check_folds, check_model, check_page, check_source, check_table
     from candidly.cli.output import describe_new_rows, describe_report, describe_reuse, describe_votes, write_page
+    from candidly.cli.ranks import check_alone
     from candidly.cli.reading import naming
+    from candidly.cli.results import check_cleaned, cleaned_table, training_rows
+    from candidly.cli.streams import clean_stream, is_stream
     from candidly.report import summarise
     from candidly.tables import files
 
+    check_alone("clean")
+    if is_stream(options.table, out):
+        if decisions is not None:
+            raise ValueError("--decisions is about one table, and --out is a folder; clean that table into a file")
+        clean_stream(options, out, train_rows, shard)
+        return
     output = options.output
     with output.hide_warnings():
+        for option, value in (("--train-rows", train_rows), ("--shard", shard)):
+            if value is not None:
+                raise ValueError(f"{option} applies to results in a folder; name one with --out, such as out/")
         check_folds(options.training.folds)
         check_source(options)
         check_model(options)
@@ -133,30 +172,30 @@ def clean(options: CleaningOptions, *, out: str, decisions: File = None) -> None
                 f"{decisions} adds the class {merged.added[0]!r}, which {options.model} does not have; remove --model "
                 "to train again"
             )
-        _check_result(rows, out, rows.schema.separator)
+        check_cleaned(rows.schema, rows.candidates.classes, out)
         places = {"cleaned": out, "report": options.report}
         same = known is None or _is_trained_on(known, rows, options.model, options.output)
         if not same and options.report is not None:
             raise ValueError(f"--report describes training rows, and those of {rows.title} are new; remove --report")
         if known is not None:
-            _set_level(known, options)
+            set_level(known, options)
         if known is not None and not same:
             with naming(rows.title):
                 cleaned = known.clean_all(rows.features, rows.candidates)
             if merged is not None:
                 cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
-                files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
+                files.write(cleaned_table(rows, cleaned, out), out, separator=rows.schema.separator)
             lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
         else:
-            classifier = _train(rows, options.training, output) if known is None else known
+            classifier = train(rows, options.training, output) if known is None else known
             with output.busy("estimating what cleaning costs"):
                 facts = summarise(classifier, rows.title, rows.ids, rows.labels)
-            cleaned = _cleaned(classifier)
+            cleaned = training_rows(classifier)
             if merged is not None and known is not None:
                 cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
-                files.write(_result(rows, cleaned, out), out, separator=rows.schema.separator)
+                files.write(cleaned_table(rows, cleaned, out), out, separator=rows.schema.separator)
                 write_page(facts, options.report)
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
     before, agreement = describe_votes(votes)
@@ -180,9 +219,11 @@ def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = 
     from candidly.cleaning.budget import MIN_ROWS
     from candidly.cli.checks import check_folds, check_model, check_page, check_source
     from candidly.cli.output import describe_audit, describe_reuse, describe_status, describe_votes, write_page
+    from candidly.cli.ranks import check_alone
     from candidly.cli.reading import read_checked
     from candidly.report import summarise
 
+    check_alone("audit")
     with options.output.hide_warnings():
         check_folds(options.training.folds)
         check_source(options)
@@ -205,8 +246,8 @@ def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = 
             )
         checked = None if verified is None else read_checked(verified, rows.candidates, known is not None)
         if known is not None:
-            _set_level(known, options)
-        classifier = _train(rows, options.training, options.output) if known is None else known
+            set_level(known, options)
+        classifier = train(rows, options.training, options.output) if known is None else known
         with options.output.busy("estimating what cleaning costs"):
             facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels, checked)
         write_page(facts, options.report)
@@ -266,7 +307,7 @@ def _is_trained_on(
     return same
 
 
-def _set_level(classifier: "PartialLabelClassifier", options: CleaningOptions) -> None:
+def set_level(classifier: "PartialLabelClassifier", options: CleaningOptions) -> None:
     """Clean the training rows of a model again if --alpha or --force-cleaning asks for something else."""
     from candidly.checks.arguments import fraction
 
@@ -283,7 +324,8 @@ def _set_level(classifier: "PartialLabelClassifier", options: CleaningOptions) -
         classifier.reclean()
 
 
-def _train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -> "PartialLabelClassifier":
+def train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) -> "PartialLabelClassifier":
+    """Train a classifier."""
     from candidly.cli.reading import naming
     from candidly.estimator import PartialLabelClassifier
 
@@ -364,56 +406,3 @@ def _decide(cleaned: "Cleaned", merged: "Merged") -> "Cleaned":
         outside=outside,
         outside_proba=outside_p,
     )
-
-
-def _check_result(rows: "Labelled", out: str, separator: str) -> None:
-    """Raise if the cleaned rows cannot be written such that they can be read again."""
-    from candidly.cli.checks import check_id
-    from candidly.tables import files
-
-    check_id(rows.schema.id, _RESULT)
-    files.check_names(out, [str(name) for name in rows.candidates.classes], separator)
-
-
-def _cleaned(classifier: "PartialLabelClassifier") -> "Cleaned":
-    """Return the training rows after cleaning."""
-    from candidly.estimator import Cleaned
-
-    assert classifier.fit_record_ is not None, "rows are left out only when a model is saved"
-    return Cleaned(
-        classifier.fit_record_.candidates,
-        classifier.candidates_,
-        classifier.transduction_,
-        classifier.confidence_,
-        classifier.candidate_proba_,
-        classifier.priority_,
-        classifier.outside_,
-        classifier.outside_proba_,
-    )
-
-
-def _result(rows: "Labelled", cleaned: "Cleaned", out: str) -> Any:
-    """Return the cleaned rows as an Arrow table."""
-    import numpy as np
-    import pyarrow as pa
-
-    from candidly.tables import files
-    from candidly.tables.class_columns import score_column, set_column
-
-    before, after = cleaned.candidates.matrix, cleaned.kept.matrix
-    names = [str(name) for name in cleaned.candidates.classes]
-    removed = before & ~after
-    ids = pa.array(np.arange(len(before))) if rows.id_column is None else rows.id_column
-    columns = {
-        rows.schema.id or "row": ids,
-        "candidates": set_column(before, names),
-        "kept": set_column(after, names),
-        "removed": set_column(removed, names),
-        "predicted": pa.array([str(name) for name in cleaned.transduction.tolist()], pa.string()),
-        "confidence": pa.array(cleaned.confidence, pa.float32()),
-        "priority": pa.array(cleaned.priority, pa.int64()),
-        "scores": score_column(before, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
-        "outside": pa.array([None if name is None else str(name) for name in cleaned.outside], pa.string()),
-        "outside_score": pa.array(cleaned.outside_proba, pa.float32(), mask=cleaned.outside_proba == 0),
-    }
-    return pa.table(columns | ({} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}))

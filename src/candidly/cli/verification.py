@@ -16,6 +16,8 @@ from candidly.cli.parsing import Named
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from candidly.cleaning import Certificate, VerificationPlan
     from candidly.estimator import PartialLabelClassifier
 
@@ -51,24 +53,26 @@ def verify(
     cannot tell. Every plan lowers the confidence of later statements about the model. `candidly verify export` writes
     the rows of the last plan again, without a new draw.
 
+    The folder of a finished `candidly clean` of several files works like a model: rows are drawn from all files.
+
     Args:
         action: plan draws rows; export writes those of the last plan again.
-        model: Folder that `candidly fit` wrote.
+        model: Folder that `candidly fit` wrote; or one that `candidly clean` wrote, with results of all files.
         out: File to write: a table, or - for standard output; with --format label-studio a .json file.
         rows: Number of rows to check; at least 45 at the default --alpha and --confidence.
         alpha: Fraction of all training rows that may lose their true label (default: 0.05).
         confidence: Probability, over the draw, with which the certificate holds (default: 0.9).
         seed: Seed of the draw (default: 0).
         sequential: Allow a certificate after any number of rows, checked in their order, at the cost of some power.
-        table: Training table of the model, to copy its columns except candidates and labels.
+        table: Training table of the model, or the files that were cleaned: copy its columns but candidates and labels.
         format: table or label-studio (default: table).
         drop: Columns of --table that are not copied, separated by commas.
         delimiter: Column delimiter of --table (default: that of the training table; a tab for .tsv files).
     """
-    from candidly import store
     from candidly.cli.checks import check_apart, check_table
     from candidly.cli.models import load
     from candidly.cli.output import describe_plan
+    from candidly.cli.stream_verification import Results, is_results
     from candidly.estimator.saving import record_plan
     from candidly.tables import files
 
@@ -89,6 +93,13 @@ def verify(
         else:
             check_table(out, [table], output)
         check_apart("the file", out, model)
+        if is_results(model):
+            results = Results(model, output)
+            check = results.plan(given.pop("rows"), **given) if action == "plan" else results.last_plan()
+            rows_to_check = _checked_table(check, results.rows_to_check(check, table, drop, delimiter, _FILE))
+            _write_to_check(rows_to_check, check, out, results.separator, tasks)
+            output.show(*describe_plan(check, model, out, "cleaned/"), to_stderr=out == "-")
+            return
         classifier = load(model, output)
         more = None if table is None else _training_table(classifier, table, drop, delimiter, _FILE)
         names = [str(name) for name in classifier.classes_.tolist()]
@@ -101,10 +112,7 @@ def verify(
             raise ValueError(f"{model} has no plan; make one with `candidly verify plan`")
         else:
             plan = classifier.ledger_[-1]
-        if tasks:
-            store.replace(out, _to_tasks(classifier, plan, more))
-        else:
-            files.write(_to_check(classifier, plan, more), out, separator=_separator(classifier))
+        _write_to_check(_to_check(classifier, plan, more), plan, out, _separator(classifier), tasks)
     output.show(*describe_plan(plan, model, out), to_stderr=out == "-")
 
 
@@ -128,7 +136,8 @@ def certify(
     Args:
         model: Folder in which `candidly verify plan` recorded the plan.
         answers: The file that `candidly verify plan` wrote, with answers; or any table with the columns row and answer.
-        out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output.
+        out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; a folder if several
+            files were cleaned.
         decisions: Log of `candidly review`, instead of a file with answers: those that were given in mode verify.
         table: Training table of the model, to copy its other columns.
         drop: Columns of --table that are not copied, separated by commas.
@@ -137,6 +146,7 @@ def certify(
     from candidly.cli.checks import check_apart, check_table
     from candidly.cli.models import load
     from candidly.cli.output import describe_certificate
+    from candidly.cli.stream_verification import Results, is_results
     from candidly.tables import files
 
     with output.hide_warnings():
@@ -144,6 +154,15 @@ def certify(
             raise ValueError("--drop applies to the columns of --table; name the table, or remove it")
         if (answers is None) == (decisions is None):
             raise ValueError("certify needs answers: give a file with answers, or --decisions, but not both")
+        if is_results(model):
+            if table is not None:
+                raise ValueError("--table cannot be copied to the results of several files, which have ids; remove it")
+            if answers is None:
+                raise ValueError("--decisions is for a model, not for the results of several files; give the answers")
+            results = Results(model, output)
+            bound = results.certify(_read_answers(results.ledger, results.classes, answers, delimiter), out)
+            output.show(*describe_certificate(bound, out))
+            return
         check_table(out, [answers, table], output)
         check_apart("the table", out, model)
         classifier = load(model, output)
@@ -152,7 +171,7 @@ def certify(
         if answers is None:
             found = _read_verified(classifier, decisions)
         else:
-            found = _read_answers(classifier, answers, delimiter)
+            found = _read_answers(classifier.ledger_, classifier.model_.classes, answers, delimiter)
         certificate = classifier.certify(found)
         files.write(_to_result(classifier, certificate, found, more), out, separator=_separator(classifier))
     output.show(*describe_certificate(certificate, out), to_stderr=out == "-")
@@ -216,23 +235,40 @@ def _to_check(classifier: "PartialLabelClassifier", plan: "VerificationPlan", mo
     assert classifier.fit_record_ is not None, "there is a plan"
     candidates = classifier.fit_record_.candidates
     chosen = list(plan.rows)
-    columns: dict[str, Any] = {_PLAN: pa.array([_title(plan)] * plan.m), _ROW: pa.array(chosen)}
-    if more is not None:
-        some = more.take(pa.array(chosen))
-        columns |= dict(zip(some.column_names, some.columns, strict=True))
-    columns[_CANDIDATES] = set_column(candidates.matrix[chosen], [str(name) for name in candidates.classes])
-    columns[_ANSWER] = pa.nulls(plan.m, pa.string())
-    return pa.table(columns)
+    sets = set_column(candidates.matrix[chosen], [str(name) for name in candidates.classes])
+    if more is None:
+        return _checked_table(plan, pa.table({_CANDIDATES: sets}))
+    return _checked_table(plan, more.take(pa.array(chosen)).append_column(_CANDIDATES, sets))
 
 
-def _to_tasks(classifier: "PartialLabelClassifier", plan: "VerificationPlan", more: Any) -> bytes:
+def _checked_table(plan: "VerificationPlan", rows: Any) -> Any:
+    """Return the columns of the rows of a plan with the plan, their numbers, and an empty column for answers."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {_PLAN: pa.array([_title(plan)] * plan.m), _ROW: pa.array(list(plan.rows))}
+    columns |= dict(zip(rows.column_names, rows.columns, strict=True))
+    return pa.table(columns | {_ANSWER: pa.nulls(plan.m, pa.string())})
+
+
+def _write_to_check(table: Any, plan: "VerificationPlan", out: str, separator: str, tasks: bool) -> None:
+    """Write the rows of a plan as a table, or as tasks of Label Studio."""
+    from candidly import store
+    from candidly.tables import files
+
+    if tasks:
+        store.replace(out, _to_tasks(table, plan))
+    else:
+        files.write(table, out, separator=separator)
+
+
+def _to_tasks(table: Any, plan: "VerificationPlan") -> bytes:
     """Return the rows of a plan as tasks of Label Studio, in JSON."""
     import json
 
     from candidly.estimator.verification import NOT_A_CANDIDATE, UNKNOWN
     from candidly.tables.labelled import column_texts
 
-    table = _to_check(classifier, plan, more).drop_columns([_ANSWER])
+    table = table.drop_columns([_ANSWER])
     lists = table.column(_CANDIDATES).to_pylist()
     texts = {
         name: column_texts(table.column(name), f"column {name!r}") for name in table.column_names if name != _CANDIDATES
@@ -250,13 +286,15 @@ def _title(plan: "VerificationPlan") -> str:
     return f"plan {plan.number} of {plan.family}"
 
 
-def _read_answers(classifier: "PartialLabelClassifier", file: str, delimiter: str | None) -> dict[int, Any]:
+def _read_answers(
+    ledger: "Sequence[VerificationPlan]", classes: tuple[Any, ...], file: str, delimiter: str | None
+) -> dict[int, Any]:
     """Read the answers by row; rows without an answer are left out. Errors name the file."""
     from candidly.cli.reading import read_answers as read_file
     from candidly.estimator.verification import read_answers
     from candidly.tables import labelled
 
-    name, ledger, classes = labelled.name_of(file), classifier.ledger_, classifier.model_.classes
+    name = labelled.name_of(file)
     answers, plans = read_file(file, classes, delimiter)
     if not ledger:
         raise ValueError("the model has no plan; make one with `candidly verify plan` before rows are checked")

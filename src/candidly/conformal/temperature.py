@@ -129,7 +129,9 @@ def fit_temperature(log_p: Tensor, S: Tensor) -> float:
 
 
 @takes_tensors
-def fit_candidate_probabilities(p: Tensor, S: Tensor, valid: Tensor) -> Tensor:
+def fit_candidate_probabilities(
+    p: Tensor, S: Tensor, valid: Tensor, total: Callable[[Tensor], Tensor] = lambda x: x
+) -> Tensor:
     """Return ``q = norm_S(p^(1/T))``, with each run's T from a grid, where the candidate likelihood is largest.
 
     Parameters
@@ -138,6 +140,8 @@ def fit_candidate_probabilities(p: Tensor, S: Tensor, valid: Tensor) -> Tensor:
         Probabilities and candidates of each run's rows.
     valid : Tensor of bool, shape (R, M)
         Which rows count for the fit; the others are padding.
+    total : callable, optional
+        Adds the likelihoods (17, R) of other processes, which have further rows.
 
     Examples
     --------
@@ -149,10 +153,11 @@ def fit_candidate_probabilities(p: Tensor, S: Tensor, valid: Tensor) -> Tensor:
     z = log(p)
     z = z - z.amax(-1, keepdim=True)  # then exp(z/T) of the largest does not underflow
     inside = S.to(p.dtype)
-    T = torch.ones_like(z[:, 0, 0])
-    best = _run_likelihood(z, inside, valid)
-    for value in _RUN_TEMPERATURES:
-        found = _run_likelihood(z / value, inside, valid)
+    T = z.new_ones(len(z))
+    likelihoods = [_run_likelihood(z, inside, valid)]
+    likelihoods += [_run_likelihood(z / value, inside, valid) for value in _RUN_TEMPERATURES]
+    best, *others = total(torch.stack(likelihoods))
+    for value, found in zip(_RUN_TEMPERATURES, others, strict=True):
         T.masked_fill_(found > best, value)
         best = torch.maximum(best, found)
     return masked_softmax(z / T[:, None, None], S)

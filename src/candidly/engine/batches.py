@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -34,16 +35,23 @@ class Batch:
         guess: bool = False,
         augment: bool = False,
         views: Sequence[str] = (),
+        slices: Sequence[int] = (),
     ):
+        """Take `slices` rows of each shard of this process, `size` on all ranks; by default there is one shard."""
         runs, n = problem.runs, len(problem.X)
         new = problem.new_zeros
         self._problem = problem
         self._cleaner = cleaner
         self._guess = guess
         self._augment = augment
+        self.size = size
+        widths = list(slices) or [size]
+        ends = list(accumulate(widths))
+        self.places: Sequence[slice] = [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
+        size = ends[-1]
         self._views = [VIEWS[kind] for kind in views] if problem.X.ndim == 4 else []
         noise += NOISE_PER_VIEW * augment + sum(drawn for _, drawn in self._views)
-        self._training_rows = [rows.cpu() for rows in problem.rows]
+        self._training_rows = [[shard.of(rows.cpu()) for shard in problem.parts] for rows in problem.rows]
         self._order = new(runs, steps, size, dtype=torch.int64)  # (R, steps, B): rows of every step of the epoch
         self._noise = new(runs, steps, size, noise)  # (R, steps, B, uniforms)
         self._offset = torch.arange(runs, device=problem.X.device).unsqueeze(1) * n  # (R, 1): into state as (R·N, ...)
@@ -54,18 +62,23 @@ class Batch:
     def shuffle(self, epoch: int) -> None:
         """Draw the epoch's order and noise.
 
-        All runs take the same number of full batches. A run with fewer rows than that repeats its first rows of the
-        epoch, so that no batch is short. The order is drawn on the host, while a GPU may still be busy with the epoch
-        before, and copied at once.
+        A batch has `slices` rows of each shard, one shard after the other. All runs take the same number of full
+        batches. A run with fewer rows than that repeats its first rows of the epoch, so that no batch is short. The
+        order is drawn on the host, while a GPU may still be busy with the epoch before, and copied at once.
         """
-        _, steps, size = self._order.shape
+        steps = self._order.shape[1]
         order = torch.empty(self._order.shape, dtype=torch.int64, pin_memory=self._order.is_cuda)
-        for run, (seed, rows) in enumerate(zip(self._problem.seeds, self._training_rows, strict=True)):
-            drawn = rows[torch.randperm(len(rows), generator=stream(seed, "order", epoch))]
-            repeats = -(-steps * size // len(rows))  # rounded up
-            order[run] = drawn.repeat(repeats)[: steps * size].view(steps, size)
-            if self._noise.numel():
-                self._noise[run].uniform_(generator=stream(seed, "noise", epoch, device=self._noise.device))
+        shards = list(zip(self._problem.parts, self.places, strict=True))
+        for run, (seed, trained) in enumerate(zip(self._problem.seeds, self._training_rows, strict=True)):
+            for (shard, place), rows in zip(shards, trained, strict=True):
+                size = place.stop - place.start
+                drawn = rows[torch.randperm(len(rows), generator=stream(seed, "order", epoch, *shard.key))]
+                repeats = -(-steps * size // len(rows))  # rounded up
+                order[run, :, place] = drawn.repeat(repeats)[: steps * size].view(steps, size)
+                if self._noise.numel():
+                    noise = self._noise[run, :, place]
+                    generator = stream(seed, "noise", epoch, *shard.key, device=noise.device)
+                    noise.copy_(noise.new_empty(noise.shape).uniform_(generator=generator))
         self._order.copy_(order, non_blocking=True)
         if self._augment:
             self._alternate_flips(epoch)
@@ -73,9 +86,12 @@ class Batch:
 
     def _alternate_flips(self, epoch: int) -> None:
         """Flip every image in every other epoch, half of them in the first one (K. Jordan, *94% on CIFAR-10*, 2024)."""
-        n, device = len(self._problem.X), self._noise.device
+        parts, new, device = self._problem.parts, self._noise.new_empty, self._noise.device
         for run, seed in enumerate(self._problem.seeds):
-            u = self._noise.new_empty(n).uniform_(generator=stream(seed, "noise", device=device))
+            keys = [(*shard.key, 0, 1) if shard.key else () for shard in parts]  # other ones than those of an epoch
+            streams = [stream(seed, "noise", *key, device=device) for key in keys]
+            drawn = zip(parts, streams, strict=True)
+            u = torch.cat([new(shard.stop - shard.start).uniform_(generator=one) for shard, one in drawn])
             self._noise[run, ..., 0] = (1 - u if epoch % 2 else u)[self._order[run]]
 
     def load(self) -> None:
@@ -168,10 +184,16 @@ class Sweep:
     def noise(self) -> Tensor:
         """Return uniforms (R, N) of this epoch."""
         problem = self._problem
-        n = len(problem.X)
-        streams = [stream(seed, "sweep", self.epoch) for seed in problem.seeds]
-        draws = [torch.rand(n, dtype=torch.float32, generator=one) for one in streams]
-        return torch.stack(draws).to(problem.X.device, problem.dtype)
+        draws = [
+            torch.rand(
+                shard.stop - shard.start,
+                dtype=torch.float32,
+                generator=stream(seed, "sweep", self.epoch, *shard.key),
+            )
+            for seed in problem.seeds
+            for shard in problem.parts
+        ]
+        return torch.cat(draws).view(problem.runs, -1).to(problem.X.device, problem.dtype)
 
 
 def block_size(problem: Problem) -> int:

@@ -38,6 +38,16 @@ Therefore, in ``step``, ``after_step`` and ``keep``:
 
 ``epoch_end``, ``calibrate`` and ``facts`` are not captured, and may do all of this except replacing state.
 
+Rows may be divided among processes (`candidly.engine.ranks`); N and B are then numbers of rows of this process. The
+engine sums gradients and batch statistics, so nothing needs to know about it as long as
+
+- the loss is a mean over the rows of the minibatch, without terms that compare rows with each other,
+- state is stored per row (R, N, ...), or is the same in all processes: sums over rows are
+  ``problem.group.total(sums)``, in steps as well as in other functions, and all processes must call it equally often,
+- row numbers are not stored.
+
+A method or cleaner that must see all rows calls ``problem.refuse_shards("what it does")`` in ``setup``.
+
 Examples
 --------
 A method that trains on the average of all candidates, and a cleaner that keeps the two most probable candidates:
@@ -101,6 +111,10 @@ class Batch(Protocol):
     """Features, (R, B, ...)."""
     S: Tensor
     """Candidate sets, (R, B, C)."""
+    size: int
+    """Number of rows of each run in the minibatch, on all ranks together; B in a single process."""
+    places: Sequence[slice]
+    """Where in the batch the rows of each shard of the problem are; one slice of all rows without shards."""
 
     def take(self, state: Tensor) -> Tensor:
         """Read this batch's rows of a state tensor (R, N, ...)."""

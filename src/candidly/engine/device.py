@@ -4,7 +4,8 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
@@ -53,6 +54,24 @@ def find_device(device: str | torch.device) -> torch.device:
     if number >= count:
         raise ValueError(f"device is {name!r}, but CUDA devices are numbered from 0 to {count - 1} here")
     return torch.device("cuda", number)
+
+
+def find_devices(device: str | torch.device | Sequence[str | torch.device]) -> list[torch.device]:
+    """Return the devices for a name, several names separated by commas, or a list of them; one may occur twice.
+
+    Examples
+    --------
+    >>> find_devices("cpu,cpu")
+    [device(type='cpu'), device(type='cpu')]
+    """
+    named = device.split(",") if isinstance(device, str) else device
+    if not isinstance(named, list | tuple):
+        return [find_device(device)]  # type: ignore[arg-type]
+    if not named:
+        raise ValueError("device is an empty list; name at least one device, such as 'auto'")
+    if len(named) > 1 and any(str(one).strip() == "auto" for one in named):
+        raise ValueError(f"device is {shown(device)}; name each device, such as 'cuda:0,cuda:1', instead of 'auto'")
+    return [find_device(one.strip() if isinstance(one, str) else one) for one in named]
 
 
 def usual_settings(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -160,3 +179,41 @@ def capture(function: Callable[[], Any], pool: Any) -> torch.cuda.CUDAGraph:
     if reason is not None:
         raise reason
     return graph
+
+
+def side_by_side(
+    places: Sequence[torch.device],
+    groups: int,
+    train: Callable[[int, torch.device, Callable[[], bool]], None],
+    stopped: Callable[[], bool],
+) -> None:
+    """Train groups on devices at the same time, one thread for each device; device k trains the groups k, k + D, ….
+
+    Threads and not processes: rows, custom methods and networks are shared as they are, and torch's operations and
+    captured graphs do not hold Python's lock. After an error or a second Ctrl-C the others end at their next step.
+    """
+    if len(places) == 1:
+        for group in range(groups):
+            train(group, places[0], stopped)
+        return
+    halt = threading.Event()
+
+    def work(device: int) -> None:
+        try:
+            for group in range(device, groups, len(places)):
+                usual_settings(train)(group, places[device], lambda: stopped() or halt.is_set())
+        except BaseException:
+            halt.set()
+            raise
+
+    with ThreadPoolExecutor(len(places), "candidly-device") as threads:
+        started = [threads.submit(work, device) for device in range(len(places))]
+        try:
+            wait(started)
+        except BaseException:
+            halt.set()
+            raise
+    errors = [error for error in (one.exception() for one in started) if error is not None]
+    # A thread that only ended because another one failed has a KeyboardInterrupt.
+    for error in sorted(errors, key=lambda one: isinstance(one, KeyboardInterrupt)):
+        raise error

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from candidly.checks.machine import fault, in_bytes
 from candidly.engine.memory import free_memory
 from candidly.engine.problem import Problem
+from candidly.engine.ranks import ALONE, Group
 from candidly.messages import quiet, warn
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ class Footprint:
         return next((n for n in range(1, runs) if self.of(math.ceil(runs / n), runs) <= allowed), runs)
 
 
-def count_groups(problem: Problem, place: torch.device, build: Build, *, large: bool, saves: bool, stops: bool) -> int:
+def count_groups(
+    problem: Problem, place: torch.device, build: Build, *, large: bool, saves: bool, stops: bool, sharing: int = 1
+) -> int:
     """Return in how many groups the runs of a problem are to be trained, and warn if it is more than one.
 
     Parameters
@@ -85,19 +88,22 @@ def count_groups(problem: Problem, place: torch.device, build: Build, *, large: 
         Whether checkpoints are written.
     stops : bool
         Whether training may stop early.
+    sharing : int
+        How many groups of as many runs train on the device at the same time.
     """
     runs, free = problem.runs, free_memory(place)
-    if runs == 1 or free is None:
+    if runs == 1 or problem.group.any(free is None) or free is None:
         return 1
+    free //= sharing
     allowed = int(_MARGIN * free)
     per_run = len(problem.X) * (problem.num_classes * _PER_LABEL + _PER_ROW)
-    if runs * (per_run + (_PER_LARGE_RUN if large else _PER_RUN)) <= allowed:
+    if not problem.group.any(runs * (per_run + (_PER_LARGE_RUN if large else _PER_RUN)) > allowed):
         return 1
     shared = 0 if place.type == "cpu" else problem.take_runs(range(0)).nbytes
-    found = measure(build, allowed, shared, saves)
+    found = measure(build, allowed, shared, saves, problem.group)
     if found is None:
         return 1
-    groups = found.groups(runs, allowed)
+    groups = max(problem.group.exchange(found.groups(runs, allowed)))
     if groups > 1:
         warn(
             f"{runs} runs need about {in_bytes(found.of(runs, runs))} of memory, more than {_MARGIN:.0%} of the "
@@ -107,7 +113,7 @@ def count_groups(problem: Problem, place: torch.device, build: Build, *, large: 
     return groups
 
 
-def measure(build: Build, allowed: int, shared: int = 0, saves: bool = False) -> Footprint | None:
+def measure(build: Build, allowed: int, shared: int = 0, saves: bool = False, group: Group = ALONE) -> Footprint | None:
     """Return the footprint of a training; None if it raises an error, which the training will raise, too.
 
     Two runs are measured only if they certainly take no more than `allowed` bytes: one run's peak and, without the
@@ -115,7 +121,7 @@ def measure(build: Build, allowed: int, shared: int = 0, saves: bool = False) ->
     """
     try:
         one, result = _peaks(build, range(1), saves)
-        if 2 * max(one) - shared > allowed:
+        if group.any(2 * max(one) - shared > allowed):
             return Footprint(one, tuple(2 * peak - shared for peak in one), result)
         two, _ = _peaks(build, range(2), saves)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Groups of runs that are trained one after the other because memory is too small for all: numbering, and joining.
+"""Groups of runs, trained one after the other where memory is too small for all, or side by side on several devices.
 
 A run draws its random numbers from streams of its own seed, and runs of all groups take equally many steps, so a run
 trains as it would in one stack, up to rounding.
@@ -7,7 +7,9 @@ trains as it would in one stack, up to rounding.
 import copy
 import dataclasses
 import re
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from candidly.engine.contract import Cleaner
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Separate
 from candidly.engine.problem import Problem
+from candidly.engine.ranks import Shards
 from candidly.messages import quiet
 
 
@@ -47,9 +50,10 @@ def find_groups(folder: Path | None, runs: int) -> int | None:
     """
     if folder is None:
         return None
-    if (folder / "state.json").exists():
+    if (folder / "state.json").exists() or any(folder.glob("step-*/shard-*")):
         return 1
-    names = (path.parent.name for path in folder.glob("group-1-of-*/state.json"))
+    whole, sharded = folder.glob("group-1-of-*/state.json"), folder.glob("group-1-of-*/step-*/shard-*")
+    names = [*(path.parent.name for path in whole), *(path.parents[1].name for path in sharded)]
     found = [int(match[1]) for match in (re.fullmatch(r"group-1-of-(\d{1,5})", name) for name in names) if match]
     if not found:
         return None
@@ -62,20 +66,55 @@ def find_groups(folder: Path | None, runs: int) -> int | None:
     return groups
 
 
-def training_rows(problem: Problem, cleaner: Cleaner | None) -> list[int]:
-    """Return how many rows each run trains on, without those that the cleaner holds out.
+def step_name(step: int) -> str:
+    """Return the name of the folder with a checkpoint of all shards at a step."""
+    return f"step-{step}"
+
+
+def shard_name(shard: int, shards: int) -> str:
+    """Return the name of the folder with a shard's part of a checkpoint."""
+    return f"shard-{shard + 1}-of-{shards}"
+
+
+def last_step(folder: Path, own: Sequence[int], shards: Shards) -> str | None:
+    """Return the folder of the last step at which all shards were saved; None if there is no such step.
+
+    Each rank looks for its own shards, so that it need not see the folders of others.
+    """
+    steps = [int(path.name[5:]) for path in folder.glob("step-*") if re.fullmatch(r"step-\d{1,15}", path.name)]
+    saved = {
+        step
+        for step in steps
+        if all((folder / step_name(step) / shard_name(one, shards.count) / "state.json").exists() for one in own)
+    }
+    common = set.intersection(*(set(one) for one in shards.group.exchange(sorted(saved))))
+    return step_name(max(common)) if common else None
+
+
+def remove_steps(folder: Path, own: Sequence[int], shards: int, but: Path) -> None:
+    """Remove some shards' parts of all checkpoints but one."""
+    for step in folder.glob("step-*"):
+        for shard in own if step != but else ():
+            shutil.rmtree(step / shard_name(shard, shards), ignore_errors=True)
+        with suppress(OSError):  # the parts of other ranks are still there
+            step.rmdir()
+
+
+def training_rows(problem: Problem, cleaner: Cleaner | None) -> Tensor:
+    """Return how many rows each run trains on in each shard, (R, shards), without those that the cleaner holds out.
 
     A cleaner that holds out no row of the first run is taken to hold out none at all: some search long.
     """
-    sizes = [len(rows) for rows in problem.rows]
+    sizes = problem.training_counts
     if cleaner is None:
         return sizes
     with quiet():
         for run in range(problem.runs):
-            (rows,) = copy.copy(cleaner).setup(dataclasses.replace(problem.take_runs(range(run, run + 1)), y=None)).rows
-            if run == 0 and torch.equal(rows, problem.rows[0]):
+            alone = copy.copy(cleaner).setup(dataclasses.replace(problem.take_runs(range(run, run + 1)), y=None))
+            trained = alone.training_counts[0]
+            if run == 0 and torch.equal(trained, sizes[0]):
                 return sizes
-            sizes[run] = len(rows)
+            sizes[run] = trained
     return sizes
 
 
@@ -86,22 +125,24 @@ class Joined:
     is dropped, as when a model is saved and loaded. A single group's model is returned as it is.
     """
 
-    def __init__(self, problem: Problem, groups: int):
-        self._models: list[Model] = []
+    def __init__(self, problem: Problem, groups: int, place: torch.device):
+        self._models: dict[int, Model] = {}  # by the number of the first run
+        self._place = place
         self._shape = (problem.runs, len(problem.X), problem.num_classes) if groups > 1 else None
         self._kept = torch.empty(0 if self._shape is None else self._shape, dtype=torch.bool)
 
-    def add(self, model: Model) -> None:
-        """Add the model of the next group."""
+    def add(self, model: Model, runs: range) -> None:
+        """Add the model of some runs; its networks move to the device of the result."""
         if self._shape is not None:
-            start = sum(one.runs for one in self._models)
-            self._kept[start : start + model.runs] = model.kept
+            self._kept[runs.start : runs.stop] = model.kept
             model = dataclasses.replace(model.without_state(), kept=model.kept[:, :0].clone())
-        self._models.append(model)
+            model = model if model.device == self._place else model.to(self._place)
+        self._models[runs.start] = model
 
     def model(self) -> Model:
         """Return the model of all runs; the history of a group that stopped earlier than others ends with NaN."""
-        models, first = self._models, self._models[0]
+        models = [self._models[start] for start in sorted(self._models)]
+        first = models[0]
         if self._shape is None:
             return first
         problem = _join_problems([model.problem for model in models])

@@ -51,7 +51,8 @@ class Model:
         true labels were given; covering_rate if rows were held out. Runs that stopped earlier than others, because
         they were trained in another group, have NaN after their last epoch.
     kept : Tensor of bool (R, N, C)
-        The candidates of each training row as the method last saw them; other rows have their original candidates.
+        The candidates of each training row as the method last saw them; other rows have their original candidates. If
+        several processes trained the model, these are the rows of this process.
     """
 
     method: Method

@@ -15,6 +15,7 @@ from candidly.candidates.weights import uniform_weights
 from candidly.checks.arguments import flag, integer, items, shown
 from candidly.engine.device import usual_settings
 from candidly.engine.memory import require_runs, require_tensor
+from candidly.engine.ranks import WHOLE, Group, Shard, Shards
 
 _PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
 
@@ -59,6 +60,8 @@ class Problem:
         How plausible each label is before training, at most 1.
     groups : Tensor of int or None, shape (N,)
         The group of each row, by number. A cleaner that holds rows out of training holds out whole groups.
+    shards : Shards
+        How the rows are divided, among processes or within one (`candidly.engine.ranks`).
     """
 
     X: Tensor
@@ -72,6 +75,7 @@ class Problem:
     standardised: bool = False
     weights: Tensor | None = None
     groups: Tensor | None = None
+    shards: Shards = WHOLE
 
     @classmethod
     @usual_settings
@@ -89,9 +93,13 @@ class Problem:
         scale: Any = None,
         weights: Any = None,
         groups: Any = None,
+        shards: int | Sequence[int] = 1,
         dtype: torch.dtype = torch.float32,
     ) -> "Problem":
         """Validate and convert the input.
+
+        Under torchrun, X and everything else with one entry per row are the rows of this process, and all processes
+        must call this function.
 
         Parameters
         ----------
@@ -117,7 +125,12 @@ class Problem:
             with these instead of equal ones. Only the ratios between a row's candidates matter.
         groups : int array (N,), optional
             The group of each row, such as its scene or recording, by number. Cleaners that hold rows out of training
-            (`candidly.cleaning.Conformal` with ``calibration="holdout"``) hold out whole groups.
+            (`candidly.cleaning.Conformal` with ``calibration="holdout"``) hold out whole groups. Rows of one group
+            must be in one shard.
+        shards : int or sequence of int
+            Into how many consecutive shards the rows are divided, or the number of rows of each. Every shard draws its
+            own order of rows and gives its part of every minibatch, so that a training over W processes equals one
+            process with W shards.
         dtype : torch.dtype
             Precision of features, networks and weights.
 
@@ -169,6 +182,7 @@ class Problem:
             classes=names,
             weights=trust,
             groups=None if groups is None else _check_groups(groups, len(features)),
+            shards=Shards.of(shards, len(features)),
         )
         if shift is None and scale is None:
             return problem._standardised() if flag("standardise", standardise) else problem
@@ -184,6 +198,32 @@ class Problem:
     def runs(self) -> int:
         """Number of runs."""
         return len(self.seeds)
+
+    @property
+    def group(self) -> Group:
+        """The ranks that share the training; `Group.total` sums over them."""
+        return self.shards.group
+
+    @property
+    def parts(self) -> list[Shard]:
+        """The shards that this process holds."""
+        return self.shards.parts(len(self.X))
+
+    @property
+    def training_counts(self) -> Tensor:
+        """Number of training rows of each run in each shard of all ranks, (R, shards), on the CPU."""
+        counts = torch.zeros(self.runs, self.shards.count, dtype=torch.int64)
+        for shard in self.parts:
+            counts[:, shard.number] = torch.tensor([len(shard.of(rows)) for rows in self.rows])
+        return self.group.total(counts)
+
+    def refuse_shards(self, part: str) -> None:
+        """Raise ValueError if the rows are divided, for a part of a training that must see all of them."""
+        if self.shards.count > 1:
+            raise ValueError(
+                f"{part}, and the rows are divided into {self.shards.count} shards; train in one process without "
+                "shards, or choose something else"
+            )
 
     @property
     def num_classes(self) -> int:
@@ -255,7 +295,17 @@ class Problem:
     def without_rows(self) -> "Problem":
         """Return a problem with the same shapes, classes, seeds and scaling but without rows."""
         X, S = self.X[:0].clone(), self.S[..., :0, :].clone()
-        return replace(self, X=X, S=S, rows=(), y=None, weights=None, groups=None)
+        return replace(self, X=X, S=S, rows=(), y=None, weights=None, groups=None, shards=WHOLE)
+
+    def take_shard(self, shard: Shard) -> "Problem":
+        """Return the problem of one shard by itself; a scaling that all rows determine is left out."""
+        part = slice(shard.start, shard.stop)
+        per_row = {"y": self.y, "weights": self.weights, "groups": self.groups}
+        taken: dict[str, Any] = {name: value[part] for name, value in per_row.items() if value is not None}
+        if self.standardised:
+            taken |= {"shift": None, "scale": None}
+        rows = tuple(shard.of(one) - shard.start for one in self.rows)
+        return replace(self, X=self.X[part], S=self.S[..., part, :], rows=rows, shards=WHOLE, **taken)
 
     def scaled_to_range(self) -> "Problem":
         """Return the same problem with each feature scaled to [0, 1] over the training rows of each run.
@@ -270,7 +320,9 @@ class Problem:
         """
         X = self.X.double()
         low = torch.stack([X[rows].amin(0, keepdim=True) for rows in self.rows])
-        span = torch.stack([X[rows].amax(0, keepdim=True) for rows in self.rows]) - low
+        high = torch.stack([X[rows].amax(0, keepdim=True) for rows in self.rows])
+        low = self.group.gather(low, torch.inf).amin(1, keepdim=True)
+        span = self.group.gather(high, -torch.inf).amax(1, keepdim=True) - low
         scale = torch.where(span > 0, 1 / span.where(span > 0, 1), 1)
         return replace(self, shift=low.to(self.dtype), scale=scale.to(self.dtype), standardised=True)
 
@@ -278,11 +330,21 @@ class Problem:
         X = self.X.double()
         mean = torch.stack([X[rows].mean(0, keepdim=True) for rows in self.rows])
         spread = torch.stack([X[rows].std(0, unbiased=False, keepdim=True) for rows in self.rows])
+        if not self.group.alone:
+            mean, spread = self._pooled(mean, spread)
         varies = (
             spread > 10 * torch.finfo(X.dtype).eps * mean.abs()
         )  # rounding of a constant feature does not count as variation
         scale = torch.where(varies, 1 / spread.where(varies, 1), 1)
         return replace(self, shift=mean.to(self.dtype), scale=scale.to(self.dtype), standardised=True)
+
+    def _pooled(self, mean: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the means and standard deviations over all ranks, given those of this process, (R, 1, ...)."""
+        number = mean.new_tensor([len(rows) for rows in self.rows]).view(-1, *[1] * (mean.ndim - 1))
+        rows = self.group.total(number)
+        pooled = self.group.total(number * mean) / rows
+        squares = self.group.total(number * (spread.square() + (mean - pooled).square()))
+        return pooled, (squares / rows).sqrt()
 
     def _for_all_runs(self, name: str, value: Any) -> Tensor:
         """Validate a shift or scale and expand it to the shape (R, 1, ...)."""

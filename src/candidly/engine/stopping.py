@@ -15,6 +15,7 @@ from candidly.checks.arguments import items
 from candidly.engine.building import network_tensors
 from candidly.engine.contract import Method, Sweep
 from candidly.engine.problem import Problem
+from candidly.engine.ranks import ALONE, Group
 
 
 class Watch:
@@ -31,15 +32,21 @@ class Watch:
     patience : int, optional
         Number of epochs without a better covering rate, averaged over runs, after which training stops. None never
         stops, and stores no networks.
+    group : Group
+        The ranks, which hold further rows.
     """
 
-    def __init__(self, sets: Tensor, method: Method, held_out: Sequence[Tensor], patience: int | None):
+    def __init__(
+        self, sets: Tensor, method: Method, held_out: Sequence[Tensor], patience: int | None, group: Group = ALONE
+    ):
         device = sets.device
         self.method = method
         self.patience = patience
         self.rows = torch.nn.utils.rnn.pad_sequence(list(held_out), batch_first=True).to(device)
-        self.counts = torch.tensor([len(rows) for rows in held_out], device=device)
-        self.valid = torch.arange(self.rows.shape[1], device=device) < self.counts[:, None]
+        counts = torch.tensor([len(rows) for rows in held_out], device=device)
+        self.valid = torch.arange(self.rows.shape[1], device=device) < counts[:, None]
+        self.group = group
+        self.counts = group.total(counts)  # over all ranks
         self.sets = sets[torch.arange(len(sets), device=device)[:, None], self.rows]  # (R, M, C)
         # The best mean rate and the number of epochs since, on the host.
         self.record = torch.tensor([-1.0, 0.0], dtype=torch.float64)
@@ -53,7 +60,7 @@ class Watch:
     def after_epoch(self, sweep: Sweep) -> Tensor:
         """Return the covering rate of every run (R,); store the networks if the average is the best so far."""
         hits = metrics.covered(sweep(self.method.predict, self.rows), self.sets)
-        rate = (hits & self.valid).sum(1).double() / self.counts
+        rate = self.group.total((hits & self.valid).sum(1)).double() / self.counts
         if self.patience is not None:
             mean = float(rate.mean())
             if mean > float(self.record[0]):
@@ -85,14 +92,21 @@ def check_held_out(held_out: Sequence[Any] | None, patience: int | None, problem
     listed = list(items("held_out", held_out, "a list of row numbers for each run"))
     if len(listed) != problem.runs:
         raise ValueError(f"held_out lists {len(listed)} runs but there are {problem.runs}; give rows for each run")
-    return [_check_rows(run, *rows, len(problem.X)) for run, rows in enumerate(zip(listed, problem.rows, strict=True))]
+    pairs = enumerate(zip(listed, problem.rows, strict=True))
+    found = [_check_rows(run, *rows, len(problem.X)) for run, rows in pairs]
+    counts = problem.group.total(torch.tensor([len(rows) for rows in found]))
+    if not counts.all():
+        raise ValueError(f"run {int((counts == 0).nonzero()[0])} has no held-out rows; give at least one row number")
+    return found
 
 
 def _check_rows(run: int, rows: Any, trained: Tensor, n: int) -> Tensor:
     numbers = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
-    if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iu":
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         found = f"dtype {numbers.dtype} and shape {numbers.shape}"
         raise ValueError(f"the held-out rows of run {run} have {found}; give at least one row number")
+    if not numbers.size:  # another rank may hold rows out
+        return torch.zeros(0, dtype=torch.int64)
     index = torch.as_tensor(np.unique(numbers).astype(np.int64))
     if len(index) < numbers.size:
         raise ValueError(f"the held-out rows of run {run} contain a row twice; list every row once")

@@ -7,12 +7,13 @@ CUDA it is captured once per phase and replayed.
 
 import copy
 import dataclasses
+import functools
 import threading
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,14 +27,26 @@ from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, check_networks, check_trained, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.description import code_hash, describe, fingerprint, networks_code
-from candidly.engine.device import capture, find_device, training_on, usual_settings
+from candidly.engine.device import capture, find_devices, side_by_side, training_on, usual_settings
 from candidly.engine.footprint import count_groups
-from candidly.engine.groups import Joined, checkpoint_folder, find_groups, split, training_rows
+from candidly.engine.groups import (
+    Joined,
+    checkpoint_folder,
+    find_groups,
+    last_step,
+    remove_steps,
+    shard_name,
+    split,
+    step_name,
+    training_rows,
+)
 from candidly.engine.memory import require_runs, require_schedule
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
+from candidly.engine.nets.synchronise import synchronise
 from candidly.engine.optim import NUMBERS_PER_WEIGHT, Adam, HostAdam, Nesterov, Optimiser, Sgd, schedule
 from candidly.engine.problem import Problem
+from candidly.engine.ranks import ALONE, Group, Shard, divide
 from candidly.engine.recipe import Recipe, find_recipe, smaller_rate
 from candidly.engine.stopping import Watch, check_held_out, interruptible
 from candidly.messages import warn
@@ -42,14 +55,15 @@ from candidly.store.lock import locked
 from candidly.store.validation import count, flag, instance, record, require
 
 _EAGER_STEPS = 3  # steps of each phase before it is captured
+_AGREE_EVERY = 64  # steps after which ranks ask each other whether to stop
 _DROP_EVERY = 10  # epochs; denormals appear slowly, and searching for them takes as long as two steps
 
 
 class Training:
     """The state of one training of all runs. `step` is the part that is captured; `fit` drives it.
 
-    If the runs are one of several groups, `first` is the number of the first run, and `sizes` lists how many rows the
-    runs of all groups train on, because all take the same number of steps.
+    If the runs are one of several groups, `first` is the number of the first run, and `sizes` (runs, shards) has the
+    number of rows that the runs of all groups train on, because all take the same number of steps.
     """
 
     watch: Watch | None = None
@@ -63,7 +77,7 @@ class Training:
         net: str | Factory,
         *,
         first: int = 0,
-        sizes: Sequence[int] = (),
+        sizes: Tensor | None = None,
     ):
         on_cuda = problem.X.device.type == "cuda"
         _check_images(problem, recipe)
@@ -74,20 +88,26 @@ class Training:
         self.original = problem.sets  # (R, N, C), before the cleaner
         self.problem = self.cleaner.setup(dataclasses.replace(problem, y=None))
         self.training_mask = self.problem.training_mask  # (R, N)
-        half = on_cuda and recipe.precision == "auto" and problem.dtype == torch.float32
+        self.group = problem.group
+        half = on_cuda and self.group.alone and recipe.precision == "auto" and problem.dtype == torch.float32
         self.first = first
-        counts = [*sizes, *(len(rows) for rows in self.problem.rows)]
-        size = recipe.batch(counts)
-        self.steps = -(-max(counts) // size)  # per epoch, rounded up
+        counts = self.problem.training_counts
+        counts = counts if sizes is None else torch.cat([sizes, counts])
+        slices = divide(recipe.batch(counts.sum(1).tolist()), counts)  # rows of each shard in a minibatch
+        own = [slices[shard.number] for shard in self.problem.parts]
+        size = sum(slices)
+        self.share = sum(own) / size  # of a minibatch, that is in this process
+        self.steps = int((-(-counts // torch.tensor(slices))).max())  # per epoch, rounded up
         require_schedule(recipe.epochs, self.steps, problem.runs, recipe.schedule == "one-cycle")
         numbers = NUMBERS_PER_WEIGHT[recipe.optimiser]
         self.method.total_epochs = recipe.epochs
         self.method.setup(self.problem, builder(self.problem, net, half, numbers=numbers))
+        if not self.group.alone:
+            self._replicate()
         noise = self.method.noise + self.cleaner.noise
         known = problem.y is not None
-        self.batch = Batch(
-            self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment, self.method.views
-        )
+        views = self.method.views
+        self.batch = Batch(self.problem, self.cleaner, self.steps, size, noise, known, recipe.augment, views, own)
         self.sweep = Sweep(self.problem, self.method)
         # The step within the training and within the epoch, in one tensor so that one kernel advances both.
         self.counters = problem.new_zeros(2, 1, dtype=torch.int64)
@@ -103,6 +123,14 @@ class Training:
         self.history: dict[str, list[Tensor]] = {}
         if not on_cuda:
             _keep_freed_memory()
+
+    @torch.no_grad()
+    def _replicate(self) -> None:
+        """Give all ranks the networks of rank 0, and let them normalise over the minibatches of all ranks."""
+        for net in check_networks(self.method).values():
+            synchronise(net, self.group)
+            for value in net.state_dict().values():
+                value.copy_(self.group.first(value))
 
     def _optimisers(self) -> dict[str, Optimiser]:
         rates, momenta = schedule(self.recipe.schedule, self.recipe.epochs * self.steps, self.recipe.max_lr)
@@ -127,6 +155,8 @@ class Training:
         self.batch.load()
         loss = self.method.step(self.batch, phase)
         self._check_loss(loss)
+        if not self.group.alone:
+            loss = loss * self.share  # then the sum over ranks is the mean over all rows of the minibatch
         nets = self.method.trains(phase)
         active = [self.optimisers[name] for name, net in self.method.networks().items() if any(net is n for n in nets)]
         parameters = [parameter for optimiser in active for parameter in optimiser.parameters]
@@ -134,12 +164,21 @@ class Training:
         if any(grad is None for grad in grads):
             raise ValueError(_unreached(nets, parameters, grads))
         with torch.no_grad():
+            if not self.group.alone:
+                *total, loss = self._totals([*grads, loss])
+                grads = tuple(total)
             for optimiser in active:
                 optimiser.update(grads[: len(optimiser.parameters)], self.clock, self.epoch * self.steps + self.done)
                 grads = grads[len(optimiser.parameters) :]
             self.method.after_step(self.batch, phase)
             self.loss += loss
             self.counters += 1
+
+    def _totals(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return tensors summed over all ranks, with one message."""
+        whole = self.group.total(torch.cat([tensor.flatten() for tensor in tensors]))
+        parts = whole.split([tensor.numel() for tensor in tensors])
+        return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
     def _check_loss(self, loss: Any) -> None:
         """Raise ValueError unless a step returned one loss per run, with a gradient."""
@@ -214,20 +253,19 @@ class Training:
         """Return the history of the epoch, over the training rows of each run, (R,) each."""
         trains = self.training_mask
         kept = self.batch.kept
-        rows = trains.sum(1).double()
-
-        def fraction(flags: Tensor) -> Tensor:
-            return (flags & trains).sum(1) / rows
-
         sizes = torch.stack([run.sum(-1) for run in kept])  # one run at a time: the sum needs 8 bytes per label
-        facts = {
-            "mean_candidates": (sizes * trains).sum(1) / rows,
-            "share_changed": fraction((kept != self.original).any(-1)),
+        sums = {
+            "mean_candidates": (sizes * trains).sum(1),
+            "share_changed": ((kept != self.original).any(-1) & trains).sum(1),
         }
+        rows = dict.fromkeys(sums, trains.sum(1))
         if self.y is not None:
-            facts["accuracy"] = fraction(self.batch.guess == self.y)
-            facts["true_kept"] = metrics.true_kept(self.original, kept, torch.where(trains, self.y, -1))
-        return facts
+            sums["accuracy"], rows["accuracy"] = ((self.batch.guess == self.y) & trains).sum(1), trains.sum(1)
+            y = torch.where(trains, self.y, -1)
+            counted = metrics.contains(self.original, y)
+            sums["true_kept"], rows["true_kept"] = (counted & metrics.contains(kept, y)).sum(1), counted.sum(1)
+        above, below = self.group.total(torch.stack([torch.stack([*sums.values()]), torch.stack([*rows.values()])]))
+        return dict(zip(sums, above / below.double(), strict=True))
 
     def _check_kept(self) -> None:
         """Raise ValueError if the cleaner kept no candidate of a row, or what is not a candidate."""
@@ -284,26 +322,67 @@ class Training:
                 f"training diverged: the networks of {describe(self.method)['name']} are not finite after epoch "
                 f"{self.epoch}; {smaller_rate(self.recipe)}"
             )
+        for network in self.method.networks().values():
+            synchronise(network, ALONE)
         kept = self.batch.kept.cpu()
         return Model(self.method, self.problem.without_rows(), net, self.recipe, describe(self.cleaner), history, kept)
 
-    def save(self, folder: Path, config: dict[str, Any]) -> None:
-        """Write a checkpoint."""
-        history = {f"history.{name}": value for name, value in self.recorded().items()}
-        place = {"epoch": self.epoch, "done": self.done, "begun": self.begun}
-        facts = {"config": config, **place, "threads": torch.get_num_threads()}
-        states.write(folder, self.tensors() | history, facts)
+    def save(self, folder: Path, configs: Sequence[Mapping[str, Any]]) -> None:
+        """Write a checkpoint, given the configuration of each shard; each has a folder if there are several.
 
-    def resume(self, folder: Path, config: dict[str, Any]) -> None:
-        """Continue from a checkpoint of the same training, if the folder holds one."""
-        if not (folder / "state.json").exists():
+        A shard's folder lies in one that is named by the step, so that all shards continue from the same one if ranks
+        are killed while some have written and others have not.
+        """
+        history = {f"history.{name}": value for name, value in self.recorded().items()}
+        place = {"epoch": self.epoch, "done": self.done, "begun": self.begun, "threads": torch.get_num_threads()}
+        tensors = self.tensors()
+        if self.problem.shards.count == 1:
+            states.write(folder, tensors | history, {"config": configs[0], **place})
             return
-        states.tidy(folder)
-        tensors, facts = states.read(folder)
-        try:
+        now = folder / step_name(self.epoch * self.steps + self.done)
+        for shard, config in zip(self.problem.parts, configs, strict=True):
+            rows = {name: tensors[name][:, shard.start : shard.stop] for name in self._per_row(tensors)}
+            own = now / shard_name(shard.number, self.problem.shards.count)
+            states.write(own, tensors | rows | history, {"config": config, **place})
+        self.group.any(flag=False)  # wait until all have written
+        remove_steps(folder, [shard.number for shard in self.problem.parts], self.problem.shards.count, now)
+
+    def _per_row(self, tensors: Mapping[str, Tensor]) -> list[str]:
+        """Return the names of the tensors with an entry for each row, (R, N, ...)."""
+        shape = (self.problem.runs, len(self.problem.X))
+        kinds = ("method.", "cleaner.", "engine.")
+        return [name for name, value in tensors.items() if name.startswith(kinds) and tuple(value.shape[:2]) == shape]
+
+    def _read(self, folder: Path, configs: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Read a checkpoint of this training, in which the shards of this process are joined."""
+        found = []
+        for shard, config in zip(self.problem.parts, configs, strict=True):
+            own = folder
+            if self.problem.shards.count > 1:
+                own = folder / shard_name(shard.number, self.problem.shards.count)
+            states.tidy(own)
+            tensors, facts = states.read(own)
             _FACTS(facts, "the checkpoint")
             _check_config(facts["config"], config)
             self._check_place(facts, tensors)
+            found.append(tensors)
+        tensors = found[0]
+        for name in self._per_row(self.tensors()) if len(found) > 1 else ():
+            parts = [one[name] for one in found if name in one]
+            tensors[name] = torch.cat(parts, 1)
+        return tensors, facts
+
+    def resume(self, folder: Path, configs: Sequence[Mapping[str, Any]]) -> None:
+        """Continue from a checkpoint of the same training, if the folder holds one."""
+        if self.problem.shards.count > 1:
+            last = last_step(folder, [shard.number for shard in self.problem.parts], self.problem.shards)
+            if last is None:
+                return
+            folder = folder / last
+        elif not (folder / "state.json").exists():
+            return
+        try:
+            tensors, facts = self._read(folder, configs)
         except ValueError as error:
             raise ValueError(f"{folder} cannot be continued: {error}; choose another folder or delete it") from None
         if self.loss.device.type == "cpu" and facts["threads"] != torch.get_num_threads():
@@ -353,7 +432,7 @@ def fit(
     recipe: Recipe | str = "uai2025",
     *,
     net: str | Factory = "mlp",
-    device: str | torch.device = "auto",
+    device: str | torch.device | Sequence[str | torch.device] = "auto",
     graph: Literal["auto", "on", "off"] = "auto",
     deterministic: bool = False,
     checkpoint: str | Path | None = None,
@@ -368,6 +447,8 @@ def fit(
     Runs that do not fit into the device's memory together are trained in groups, one after the other, and a warning
     says so. A run's result is the same in any group, up to rounding.
 
+    Under torchrun all processes train the same networks, each on the rows of its problem (docs/guides/scale.md).
+
     Parameters
     ----------
     problem : Problem
@@ -380,8 +461,9 @@ def fit(
         How long and with which optimiser to train, or a name from `RECIPES`.
     net : str or callable
         "linear", "mlp", "resnet9", or a factory that is called once per run and returns a module.
-    device : str
-        "auto" is CUDA if it is available, otherwise the CPU.
+    device : str or list of str
+        "auto" is CUDA if it is available, otherwise the CPU. With several devices, such as "cuda:0,cuda:1" or a list,
+        the runs are divided among them and train at the same time; the model is on the first one.
     graph : {"auto", "on", "off"}
         Whether to replay the step as a CUDA graph; "auto" does so on CUDA.
     deterministic : bool
@@ -390,7 +472,8 @@ def fit(
         A folder to save to every `every` epochs and on interrupt (Ctrl-C). If it already holds a checkpoint of the
         same training, training resumes from it, and the result equals an uninterrupted training to the bit. While
         training lasts, the folder is locked: another training that uses it is refused. Groups of runs have a folder
-        each in it, and training resumes with the same groups.
+        each in it, and training resumes with the same groups. So do shards of the rows, and training may resume with
+        another number of processes.
     every : int
         Epochs between checkpoints.
     progress : bool, optional
@@ -421,7 +504,7 @@ def fit(
     torch.Size([2, 2, 2])
     """
     recipe = find_recipe(recipe)
-    place = find_device(device)
+    places = find_devices(device)
     _check_arguments(problem, method, cleaner, net)
     arguments.choice("graph", graph, ("auto", "on", "off"))
     deterministic = arguments.flag("deterministic", deterministic)
@@ -432,56 +515,88 @@ def fit(
     if stop is not None and not callable(getattr(stop, "is_set", None)):
         raise ValueError(f"stop is {arguments.shown(stop)}; it must be None or a threading.Event")
     require_runs(problem.runs, len(problem.X), problem.num_classes)  # the model holds the candidates of all runs
-    require_runs(1, len(problem.X), problem.num_classes, place)  # groups of one run are the smallest
-    watched = check_held_out(held_out, patience, problem)
-    if graph == "on" and place.type != "cuda":
-        raise ValueError(f"graph='on' needs a CUDA device but training is on {place}; use graph='auto'")
-    replay = graph != "off" and place.type == "cuda"
+    for place in dict.fromkeys(places):
+        require_runs(1, len(problem.X), problem.num_classes, place)  # groups of one run are the smallest
     folder = None if checkpoint is None else arguments.path("checkpoint", checkpoint)
-    hidden = None if progress is None else not progress
+    watched = check_held_out(held_out, patience, problem)
+    if not problem.group.alone:
+        if len(places) > 1:
+            raise ValueError(f"device names {len(places)} devices, but each rank trains on one; name one, or 'auto'")
+        settings = {"method": describe(method), "cleaner": describe(cleaner), "recipe": dataclasses.asdict(recipe)}
+        settings |= {"net": describe(net), "every": every, "patience": patience, "graph": graph}
+        settings |= {"seeds": list(problem.seeds), "classes": [repr(name) for name in problem.classes]}
+        settings |= {"the shape of a row": list(problem.X.shape[1:]), "the dtype of X": str(problem.X.dtype)}
+        settings |= {"the axes of S": problem.S.ndim, "the device": places[0].type, "y": problem.y is not None}
+        settings |= {"checkpoint": folder is not None, "held_out": watched is not None}
+        problem.group.require_equal({name: repr(value) for name, value in settings.items()})
+    host = next((place for place in places if place.type != "cuda"), None)
+    if graph == "on" and host is not None:
+        raise ValueError(f"graph='on' needs a CUDA device but training is on {host}; use graph='auto'")
+    hidden = True if problem.group.rank else None if progress is None else not progress  # one bar for all ranks
 
-    def build(runs: range, sizes: Sequence[int] = ()) -> Training:
+    def build(runs: range, sizes: Tensor | None = None, place: torch.device = places[0]) -> Training:
         part = problem.take_runs(runs).to(place)
         training = Training(part, method, cleaner or Cleaner(), recipe, net, first=runs.start, sizes=sizes)
         if watched is not None:
             rows = watched[runs.start : runs.stop]
-            training.watch = Watch(training.original, training.method, rows, patience)
+            training.watch = Watch(training.original, training.method, rows, patience, problem.group)
         return training
 
-    with _alone(folder), training_on(place, deterministic):
-        known = find_groups(folder, problem.runs)
+    with _alone(folder, problem.group):
         large = callable(net) or problem.X.ndim == 4
-        more = {"saves": folder is not None, "stops": patience is not None}
-        groups = known or count_groups(problem, place, build, large=large, **more)
-        sizes = training_rows(problem, cleaner) if groups > 1 else []
-        joined = Joined(problem, groups)
+        more = {"large": large, "saves": folder is not None, "stops": patience is not None}
+        known = max(one or 0 for one in problem.group.exchange(find_groups(folder, problem.runs)))
+        groups = known or _count_groups(problem, places, build, deterministic, **more)
+        parts = split(problem.runs, groups)
+        sizes = training_rows(problem, cleaner) if groups > 1 else None
+        joined = Joined(problem, groups, places[0])
         # The bar counts steps, because an epoch may take minutes.
         bar = tqdm(total=0, unit="step", disable=hidden, leave=None, delay=1e-9)
-        with bar:
-            for group, runs in enumerate(split(problem.runs, groups)):
-                training = build(runs, sizes)
+
+        def train_group(group: int, place: torch.device, stopped: Callable[[], bool]) -> None:
+            runs = parts[group]
+            with training_on(place, deterministic):
+                training = build(runs, sizes, place)
                 part = None if folder is None else checkpoint_folder(folder, group, groups)
-                config: dict[str, Any] = {}
+                configs: list[dict[str, Any]] = []
                 if part is not None:
-                    config = _config(training, problem, method, cleaner, net)
-                    if watched is not None:
-                        config |= {"held_out": [describe(rows) for rows in watched], "patience": patience}
-                    training.resume(part, config)
+                    for shard in problem.parts:
+                        configs.append(_config(training, problem, shard, method, cleaner, net))
+                        if watched is not None:
+                            own = [describe(shard.of(rows) - shard.start) for rows in watched]
+                            configs[-1] |= {"held_out": own, "patience": patience}
+                    training.resume(part, configs)
                 title = f"group {group + 1} of {groups}, " if groups > 1 else ""
                 bar.total = bar.total or groups * recipe.epochs * training.steps
-                with interruptible(stop) as stopped:
-                    _train(training, part, config, every, replay, bar, title, stopped)
-                joined.add(training.model(net))
+                _train(training, part, configs, every, graph != "off" and place.type == "cuda", bar, title, stopped)
+                joined.add(training.model(net), runs)
                 del training  # its memory is for the next group
                 if groups > 1 and place.type == "cuda":
                     torch.cuda.empty_cache()  # what captured graphs have used, other groups cannot
+
+        with bar, interruptible(stop) as stopped:
+            side_by_side(places[:groups], groups, train_group, stopped)
         return joined.model()
+
+
+def _count_groups(
+    problem: Problem, places: Sequence[torch.device], build: Any, deterministic: bool, **more: bool
+) -> int:
+    """Return in how many groups to train: one per device, or more where the runs of a device need too much memory."""
+    devices = min(len(places), problem.runs)
+    part = problem.take_runs(split(problem.runs, devices)[0])
+    most = 1
+    for place in dict.fromkeys(places[:devices]):
+        with training_on(place, deterministic):
+            own = functools.partial(build, place=place)
+            most = max(most, count_groups(part, place, own, **more, sharing=places[:devices].count(place)))
+    return min(devices * most, problem.runs)
 
 
 def _train(
     training: Training,
     folder: Path | None,
-    config: dict[str, Any],
+    configs: Sequence[Mapping[str, Any]],
     every: int,
     replay: bool,
     bar: Any,
@@ -490,6 +605,7 @@ def _train(
 ) -> None:
     """Train until the end; raise KeyboardInterrupt, after a checkpoint, when it is to stop."""
     steps, place, epochs = training.steps, training.loss.device, training.recipe.epochs
+    stopped = _agreeing(stopped, training)
     _skip(bar, training.epoch * steps + training.done)
     last = time.monotonic()
     while not training.over:
@@ -504,10 +620,17 @@ def _train(
         due = training.over or training.epoch % every == 0
         ending = stopped()
         if folder is not None and (ending or due):
-            training.save(folder, config)
+            training.save(folder, configs)
         if ending:
             raise KeyboardInterrupt
     bar.total -= (epochs - training.epoch) * steps  # fewer than planned if it stopped early
+
+
+def _agreeing(stopped: Callable[[], bool], training: Training) -> Callable[[], bool]:
+    """Return a function that tells all ranks at the same step whether one of them is to stop."""
+    if training.group.alone:
+        return stopped
+    return lambda: training.done % _AGREE_EVERY == 0 and training.group.any(stopped())
 
 
 def _skip(bar: Any, steps: int) -> None:
@@ -519,21 +642,22 @@ def _skip(bar: Any, steps: int) -> None:
 
 
 @contextmanager
-def _alone(folder: Path | None) -> Iterator[None]:
-    """Hold the lock of a checkpoint folder; raise OSError if another training holds it."""
+def _alone(folder: Path | None, group: Group) -> Iterator[None]:
+    """Hold the lock of a checkpoint folder, on rank 0; raise OSError if another training holds it."""
     if folder is None:
         yield
         return
-    with locked(folder / "lock", wait=False) as mine:
-        if not mine:
+    with locked(folder / "lock", wait=False) if group.rank == 0 else nullcontext(True) as mine:
+        if group.any(not mine):
             raise OSError(f"another training is using the checkpoint folder {folder}; wait for it or choose another")
         yield
 
 
 def _config(
-    training: Training, problem: Problem, method: Method, cleaner: Cleaner | None, net: str | Factory
+    training: Training, problem: Problem, shard: Shard, method: Method, cleaner: Cleaner | None, net: str | Factory
 ) -> dict[str, Any]:
-    """Describe everything that the result of a training depends on."""
+    """Describe everything that the result of a training depends on, and that is known of one shard."""
+    rows = problem if problem.shards.count == 1 else problem.take_shard(shard)
     return {
         "method": describe(method) | describe(vars(method)),
         "method's code": code_hash(method),
@@ -542,7 +666,7 @@ def _config(
         "net": describe(net),
         "net's code": [code_hash(net), networks_code(training.method)],
         "recipe": dataclasses.asdict(training.recipe),
-        "problem": fingerprint(problem),
+        "problem": fingerprint(rows),
         "device": training.loss.device.type,
     }
 

@@ -25,10 +25,11 @@ from candidly.cleaning import Certificate, Cleaner, VerificationPlan, certify, f
 from candidly.cleaning.audit import ALPHAS, NOT_CHECKED, Audit, audit
 from candidly.cleaning.budget import MIN_ROWS, Budget
 from candidly.conformal.calibration import Calibration, Candidate, Kind, Rule, Score, read_levels
-from candidly.engine.device import find_device, usual_settings
+from candidly.engine.device import find_device, find_devices, usual_settings
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import check_weights
+from candidly.engine.ranks import Shards, find_group
 from candidly.estimator import crossfit, exporting, learners, saving, scoring, targets, verification
 from candidly.estimator.crossfit import Trained
 from candidly.estimator.folds import Plan, count_copies, make_plan
@@ -36,6 +37,7 @@ from candidly.estimator.leaks import point_out_bags
 from candidly.estimator.learners import find_base
 from candidly.estimator.record import Cleaned, FitRecord, Scored, as_array
 from candidly.estimator.saving import Cleaning, SavedClassifier
+from candidly.estimator.sharing import HeldOut, Sharing
 from candidly.messages import busy, option, warn
 from candidly.methods import Method, find_method
 from candidly.tables import columns
@@ -123,8 +125,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     n_components : int or None
         Number of components to which a sparse X, such as word counts, is reduced by a truncated SVD if it has more than
         ten times as many columns. None keeps all columns, and makes a dense matrix of them.
-    device : str
-        "auto", "cpu" or "cuda".
+    device : str or list of str
+        "auto", "cpu" or "cuda". With several, such as "cuda:0,cuda:1", the networks are divided among them and train at
+        the same time.
     random_state : int, RandomState or None
         Determines folds, initialisation and the order of rows.
     verbose : int
@@ -137,6 +140,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     candidates_ : Candidates
         The training rows' candidates after cleaning by `budget_` at level `alpha`. Only held-out rows with a positive
         weight are cleaned, so with ``folds=1`` few are. The most probable candidate of a row is always kept.
+    original_candidates_ : Candidates
+        The training rows' candidates before cleaning.
     transduction_ : ndarray, shape (n,)
         The most probable candidate of each training row, by name.
     confidence_ : ndarray, shape (n,)
@@ -158,7 +163,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     alpha_ : float or None
         The level of `candidates_` and `limits_`; None if `budget_` is None.
     fit_record_ : FitRecord or None
-        What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). A
+        What `audit`, `reclean` and reports need to know about the training rows (`candidly.estimator.FitRecord`). If
+        the rows were divided into shards, it is about a sample of the held-out rows of all of them, while the
+        attributes from `candidates_` to `outside_proba_` are those of this process until the model is saved. A
         model that was saved with ``lean=True``, or by an older version, has None, and none of the attributes from
         `candidates_` to `outside_proba_`.
     ledger_ : tuple of VerificationPlan
@@ -216,7 +223,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         separator: str | None = None,
         max_categories: int = 50,
         n_components: int | None = 100,
-        device: str = "auto",
+        device: str | Sequence[str] = "auto",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -246,8 +253,18 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.verbose = verbose
 
     @usual_settings
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, weights: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+        shards: int | Sequence[int] = 1,
+    ) -> Self:
         """Train the networks, and clean the training rows' candidates.
+
+        Under torchrun, each process passes its own rows, and all train the same networks (docs/guides/scale.md).
 
         Parameters
         ----------
@@ -269,7 +286,11 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             The group of each row, such as its scene, recording or patient: text, numbers or other hashable values. A
             row without a group (None, NaN or an empty text) is a group by itself. Rows that share a group or have equal
             features, directly or through other rows, are held out together: in the folds or the
-            `validation_fraction`, for early stopping, and by a cleaner that holds calibration rows out.
+            `validation_fraction`, for early stopping, and by a cleaner that holds calibration rows out. If the rows are
+            divided, those of one group must be in one shard.
+        shards : int or sequence of int
+            Into how many consecutive shards the rows are divided, or the number of rows of each: what torchrun does
+            with that many processes, in one.
 
         Notes
         -----
@@ -287,35 +308,47 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         started = time.monotonic()
         self._validate_parameters()
-        seeds = self._seeds()
         table = columns.read(X)
         n = int(table.shape[0])
         if n < 2:
             raise ValueError(f"X has n_samples={n}; at least two rows are needed")
+        sharing = Sharing(Shards.of(shards, n), n)
+        if sharing.divided and self.base is not None:
+            raise ValueError("base is trained in one process, and the rows are divided; leave base or the shards out")
+        seeds = self._seeds(sharing)
         by_row = {"y": y, "sample_weight": sample_weight, "weights": weights, "groups": groups}
         for name, rows_of_x in by_row.items():
             targets.check_index(X, rows_of_x, name)
-        S = targets.read(y, n, self.classes, self.separator)
+        S = sharing.unite(targets.read(y, n, self.classes, self.separator))
         weights = None if weights is None else check_weights(targets.label_weights(weights, S), S.matrix.shape)
         group = None if groups is None else targets.group_numbers(groups, n)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
         rows = None if sample_weight is None else np.repeat(np.arange(n), copies)
         with busy("encoding the features", bool(self.verbose)):
+            sample = table
+            if sharing.divided:
+                sample, rows = sharing.table(table, sharing.draw(np.repeat(np.arange(n), copies), seeds[0])), None
             features = Features.fit(
-                table, rows=rows, max_categories=self.max_categories, n_components=self.n_components
+                sample, rows=rows, max_categories=self.max_categories, n_components=self.n_components
             )
             saving.check_size(features, S.classes)
-            encoded = features.transform(table, quiet=rows is not None)  # rows without weight may have new categories
+            quiet = rows is not None or sharing.divided  # rows without weight, or outside the sample, may be new
+            encoded = features.transform(table, quiet=quiet)
         with busy("comparing the rows", bool(self.verbose)):
             if group is None:
                 used = slice(None) if sample_weight is None else copies > 0
                 point_out_bags(encoded[used], S.matrix[used])
-            rng = np.random.default_rng(seeds[1])
-            plan = make_plan(encoded, S.matrix, copies, int(self.folds), float(self.validation_fraction), rng, group)
-        model = self._train(encoded, S, plan, weights, seeds[2])
+            folds, fraction = int(self.folds), float(self.validation_fraction)
+
+            def plan_rows(part: slice, rng: np.random.Generator) -> Plan:
+                own = None if group is None else group[part]
+                return make_plan(encoded[part], S.matrix[part], copies[part], folds, fraction, rng, own)
+
+            plan = sharing.by_shard(seeds[1], plan_rows)
+        model = self._train(encoded, S, plan, weights, seeds[2], sharing)
         p = crossfit.out_of_fold(model, encoded, torch.from_numpy(plan.row_fold), plan.folds, bool(self.verbose))
         with busy("estimating which candidates are wrong", bool(self.verbose)):
-            self._set_results(encoded, S, plan, p, features, model, int(seeds[3].generate_state(1)[0]), started)
+            self._set_results(encoded, S, plan, p, features, model, seeds[3], started, sharing)
         return self
 
     def _set_results(
@@ -326,28 +359,48 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         p: Tensor,
         features: Features,
         model: Trained,
-        seed: int,
+        seeds: np.random.SeedSequence,
         started: float,
+        sharing: Sharing,
     ) -> None:
-        """Set everything that follows from the probabilities p (n, C) of the training rows."""
+        """Set everything that follows from the probabilities p (n, C) of the training rows.
+
+        If the rows are divided, what follows from all of them follows from a sample of the held-out ones, which all
+        ranks have; the results of the rows stay with their process.
+        """
+        seed = int(seeds.generate_state(1)[0])
         held_out, fold = torch.from_numpy(plan.tested()), torch.from_numpy(plan.row_fold)
+        trained_on = sharing.fingerprint(X, S)
+        own: tuple[Scored, Tensor] | None = None
+        if sharing.divided:
+            own = Scored.of(S, p), held_out
+            drawn = sharing.draw(plan.tested(), seeds)
+            tested = HeldOut(X[drawn], Candidates(S.matrix[drawn], S.classes), p[drawn], fold[drawn])
+            sample = sharing.held_out(tested)
+            X, S, p, fold, held_out = sample.X, sample.S, sample.p, sample.fold, torch.arange(len(sample.fold))
         sets = torch.from_numpy(S.matrix.copy())[held_out]
         # The rule is fitted to the probabilities of all classes; later only those of candidates are needed.
         budget = Budget.of(conformal.log(p)[held_out], sets) if len(held_out) >= MIN_ROWS else None
         temperature = 1.0 if budget is None else budget.cautious
         calibration = Calibration.of(X[held_out], p[held_out], sets, fold[held_out], plan.folds, seed, temperature)
         parameters = self.get_params(deep=False)
-        trained_on = saving.fingerprint(X, S)
         self._set_fitted(SavedClassifier(parameters, model, calibration, features, None, trained_on, None, None))
         more: dict[str, Any] = {"fold": fold, "held_out": held_out}
         more |= {"parameters": parameters, "seconds": time.monotonic() - started}
-        more["groups"] = None if plan.groups is None else torch.from_numpy(plan.groups)
+        more["groups"] = None if plan.groups is None or sharing.divided else torch.from_numpy(plan.groups)
         self.budget_ = budget
+        self._own_rows = own  # rows of this process, where others have further ones
         self.fit_record_: FitRecord | None = FitRecord.of(S, p, **more)
         self.reclean()
 
     def _train(
-        self, X: NDArray[Any], S: Candidates, plan: Plan, weights: Tensor | None, seed: np.random.SeedSequence
+        self,
+        X: NDArray[Any],
+        S: Candidates,
+        plan: Plan,
+        weights: Tensor | None,
+        seed: np.random.SeedSequence,
+        sharing: Sharing,
     ) -> Trained:
         """Train networks, or copies of `base`."""
         quality, progress = crossfit.QUALITIES[self.quality], bool(self.verbose)
@@ -361,7 +414,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             plan,
             weights,
             seed,
-            crossfit.make_recipe(len(plan.index), quality, self.max_epochs, self.batch_size, lr, decay),
+            crossfit.make_recipe(sharing.total(len(plan.index)), quality, self.max_epochs, self.batch_size, lr, decay),
             method=self.method,
             cleaner=self.cleaner,
             net=self.net,
@@ -369,6 +422,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             device=self.device,
             patience=int(self.n_iter_no_change) if self.early_stopping else None,
             progress=progress,
+            shards=sharing.sizes(plan.index),
         )
 
     def set_params(self, **params: Any) -> Self:
@@ -392,7 +446,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         find_method(self.method)
         find_cleaner(self.cleaner)
         arguments.choice("quality", self.quality, crossfit.QUALITIES)
-        find_device(self.device)
+        find_devices(self.device)
         for name in ("rounds", "folds", "n_iter_no_change", "max_categories"):
             arguments.integer(name, getattr(self, name), least=1)
         for name, least in (("members", 1), ("max_epochs", 1), ("batch_size", 2), ("n_components", 1)):
@@ -425,7 +479,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                     f"{arguments.shown(self.base)}; leave one of them out"
                 )
 
-    def _seeds(self) -> list[np.random.SeedSequence]:
+    def _seeds(self, sharing: Sharing) -> list[np.random.SeedSequence]:
         """Return independent seeds for the parts of a training."""
         try:
             state = check_random_state(self.random_state)
@@ -433,7 +487,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             found = arguments.shown(self.random_state)
             wanted = "None, an integer from 0 to 2**32 - 1, or a numpy.random.RandomState"
             raise ValueError(f"random_state is {found}; it must be {wanted}") from None
-        return np.random.SeedSequence(state.randint(2**31)).spawn(4)
+        return np.random.SeedSequence(sharing.entropy(int(state.randint(2**31)))).spawn(4)
 
     @usual_settings
     def reclean(self) -> Self:
@@ -462,7 +516,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.budget_ is not None:
             sets = record.sets[record.held_out]
             self._set_limits(alpha, self.budget_.limits(record.log_p(record.held_out), sets, alpha))
-        self._cleaned, reason = self._clean(self.fit_record_, record.held_out, forced)
+        self._cleaned, reason = self._clean(*(self._own_rows or (self.fit_record_, record.held_out)), forced)
         self._warn(reason)
         return self
 
@@ -591,6 +645,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     @usual_settings
+    def original_candidates_(self) -> Candidates:
+        """The training rows' candidates before cleaning."""
+        return self._cleaned.candidates
+
+    @property
+    @usual_settings
     def transduction_(self) -> NDArray[Any]:
         """The most probable candidate of each training row."""
         return self._cleaned.transduction
@@ -634,6 +694,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _set_fitted(self, saved: SavedClassifier) -> None:
         """Set the fitted attributes that are saved with a model."""
         self.__dict__.pop("_cleaned", None)
+        self._own_rows = None
         self.model_, self.calibration_ = saved.model, saved.calibration
         self.fit_record_, self.ledger_ = saved.record, saved.ledger
         cleaning = saved.cleaning
@@ -989,6 +1050,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             `candidates_` and cannot `audit`, `reclean` or `certify`.
         """
         check_is_fitted(self)
+        if find_group().rank:
+            return
         record = None if arguments.flag("lean", lean) else self.fit_record_
         cleaning = None
         if self.budget_ is not None and self.alpha_ is not None:
@@ -1018,7 +1081,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         saved = SavedClassifier.read(arguments.path("folder", folder), cls._get_param_names(), net, method)
         classifier = cls(**saved.parameters)
-        place = find_device("cpu" if classifier.device == "cpu" else "auto")  # a model from a GPU also runs without one
+        on_cpu = set(str(classifier.device).split(",")) == {"cpu"}
+        place = find_device("cpu" if on_cpu else "auto")  # a model from a GPU also runs without one
         classifier._set_fitted(replace(saved, model=saved.model.to(place)))
         return classifier
 

@@ -95,9 +95,10 @@ def train(
     cleaner: str | Cleaner | None,
     net: str | Factory,
     members: int,
-    device: str,
+    device: str | Sequence[str],
     patience: int | None,
     progress: bool,
+    shards: int | Sequence[int] = 1,
 ) -> Model:
     """Train `members` networks for each fold: run r is member r // folds without fold r % folds.
 
@@ -117,6 +118,8 @@ def train(
         Stop after this many epochs without a better held-out covering rate.
     progress : bool
         Whether to show a bar.
+    shards : int or sequence of int
+        Number of training rows of each shard; by default there is one.
 
     Returns
     -------
@@ -128,7 +131,7 @@ def train(
     held_out = [plan.held_out(k) for k in range(plan.folds)] * members
     if patience is None:
         held_out = [rows[:: -(-len(rows) // WATCHED) or 1] for rows in held_out]
-    watch = bool(len(held_out[0]))
+    watch = bool((plan.fold >= 0).any())
     # Standardised numbers become (x + 4) / 8, mostly between 0 and 1, which reduces overfitting: see
     # docs/evidence/defaults.md.
     problem = Problem.of(
@@ -140,6 +143,7 @@ def train(
         scale=1 / 255 if X.dtype == np.uint8 else 1 / 8,
         weights=None if weights is None else weights[plan.index],
         groups=None if plan.groups is None else plan.groups[plan.index],
+        shards=shards,
     )
     found, cleaning = find_parts(method, cleaner, recipe.epochs)
     model = fit(

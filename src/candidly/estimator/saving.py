@@ -259,9 +259,65 @@ def check_size(features: Features, classes: tuple[Any, ...]) -> None:
 
 def fingerprint(X: np.ndarray[Any, Any], S: Candidates) -> str:
     """Return a hash of the training rows: 16 hexadecimal digits."""
-    digest = hashlib.sha256(f"{X.dtype}{X.shape}{S.matrix.shape}".encode())
-    digest.update(np.ascontiguousarray(X).data)
-    digest.update(np.packbits(S.matrix).data)
+    found = Fingerprint(len(X), len(S.classes))
+    found.add(X, S.matrix)
+    return found.hexdigest()
+
+
+class Fingerprint:
+    """The hash of rows that are added block by block; candidates are kept, one bit each, until all rows are added.
+
+    Examples
+    --------
+    >>> X, S = np.eye(3, dtype=np.float32), Candidates(np.eye(3, 2, dtype=bool) | True, ("a", "b"))
+    >>> parts = Fingerprint(3, 2)
+    >>> for rows in (slice(0, 1), slice(1, 3)):
+    ...     parts.add(X[rows], S.matrix[rows])
+    >>> parts.hexdigest() == fingerprint(X, S)
+    True
+    """
+
+    def __init__(self, rows: int, classes: int) -> None:
+        self._shape = (rows, classes)
+        self._digest: Any = None
+        self._bits: list[np.ndarray[Any, Any]] = []
+        self._rest = np.zeros(0, dtype=bool)
+
+    def add(self, X: np.ndarray[Any, Any], matrix: np.ndarray[Any, Any]) -> None:
+        """Add encoded rows and their candidates."""
+        if self._digest is None:
+            whole = (self._shape[0], *X.shape[1:])
+            self._digest = hashlib.sha256(f"{X.dtype}{whole}{self._shape}".encode())
+        self._digest.update(np.ascontiguousarray(X).data)
+        flat = np.concatenate([self._rest, matrix.reshape(-1)])
+        whole_bytes = len(flat) - len(flat) % 8
+        self._bits.append(np.packbits(flat[:whole_bytes]))
+        self._rest = flat[whole_bytes:]
+
+    def hexdigest(self) -> str:
+        """Return 16 hexadecimal digits."""
+        digest = self._digest.copy()
+        for bits in (*self._bits, np.packbits(self._rest)):
+            digest.update(bits.data)
+        return str(digest.hexdigest()[:16])
+
+
+def identify(folder: str | Path) -> str:
+    """Return a hash of a saved model: 16 hexadecimal digits.
+
+    Two models with the same hash give the same results. The hash does not depend on how long training took, on plans of
+    verifications, and on versions.
+    """
+    tensors, facts = states.read(folder, stem="model")
+    own = {
+        name: value for name, value in facts.get("estimator", {}).items() if name not in (_LEDGER, "versions", "rows")
+    }
+    digest = hashlib.sha256(json.dumps([facts | {"estimator": own}], sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    if "learners" in facts:
+        digest.update(states.read_more(folder, learner_files.FILE))
     return digest.hexdigest()[:16]
 
 

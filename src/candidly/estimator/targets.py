@@ -114,7 +114,7 @@ def align(
         raise ValueError("y is None; pass the candidates of each row")
     if isinstance(y, Candidates):
         _compare(y.classes, names)
-        if not unknown:
+        if not unknown and not set(y.classes) <= set(names):
             _refuse_unknown(y.decode(), names)
         place = {name: j for j, name in enumerate(y.classes)}
         columns = [y.matrix[:, place[name]] if name in place else np.zeros(len(y), bool) for name in names]

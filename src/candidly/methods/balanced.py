@@ -55,7 +55,8 @@ class Balanced(OneNetwork):
         self.q = problem.initial_weights  # (R, N, C)
         trained = problem.training_mask  # (R, N)
         self.q.mul_(trained[..., None])  # rows that do not train have no weight in (3)
-        self.rows = trained.sum(1)[:, None, None]  # (R, 1, 1)
+        self.group = problem.group
+        self.rows = self.group.total(trained.sum(1))[:, None, None]  # (R, 1, 1)
         self.adjustment = torch.zeros_like(self.q[:, :1])  # τ log π, (R, 1, C)
         self._adjust()
 
@@ -74,5 +75,5 @@ class Balanced(OneNetwork):
 
     def _adjust(self) -> None:
         """Equation (3); a class counts as at least half a row, so that logarithms are finite."""
-        pi = self.q.sum(1, keepdim=True).clamp_min(0.5) / self.rows
+        pi = self.group.total(self.q.sum(1, keepdim=True)).clamp_min(0.5) / self.rows
         self.adjustment.copy_(self.tau * pi.log())

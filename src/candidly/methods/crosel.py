@@ -36,6 +36,7 @@ from torch import Tensor
 from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, Method, Problem, Sweep, candidate_nll, masked_softmax, soft_ce
 from candidly.engine.nets.augment import NOISE_PER_MIX, mix_up
+from candidly.engine.ranks import Shard
 
 NETWORKS = 2
 EPOCHS_REMEMBERED = 3
@@ -88,9 +89,10 @@ class Crosel(Method):
         self.stored = new(runs, n, NETWORKS, classes)  # (R, N, 2, C): the bank, as log-softmax
         self.labels = new(runs, n, NETWORKS, EPOCHS_REMEMBERED, dtype=torch.int64) - 1  # (R, N, 2, 3): argmax
         self.maxima = new(runs, n, NETWORKS, EPOCHS_REMEMBERED)  # (R, N, 2, 3): maximum of the softmax
-        self.pool = new(runs, n, NETWORKS, dtype=torch.int64)  # (R, N, 2): rows to train on, the selected ones first
-        self.count = new(runs, NETWORKS, dtype=torch.int64)  # (R, 2): how many of the pool are selected
-        self.cursor = new(1, dtype=torch.int64)  # (1,): where the next selected batch starts in the pool
+        # Each shard selects among its own rows, W shards of all ranks.
+        self.pool = new(runs, n, NETWORKS, dtype=torch.int64)  # (R, N, 2): the shard's rows, the selected ones first
+        self.count = new(runs, NETWORKS, problem.shards.count, dtype=torch.int64)  # (R, 2, W): how many are selected
+        self.cursor = new(1, dtype=torch.int64)  # (1,): how many selected batches were drawn from the pool
         self.fraction = new(runs)  # (R,): r
         self.images = problem.X.ndim == 4
         self.noise = 2 * NOISE_PER_MIX if self.images else 0
@@ -148,10 +150,10 @@ class Crosel(Method):
     def _selected(self, batch: Batch) -> Tensor:
         """Equation (2), summed over both networks."""
         B = batch.rows.shape[1]
-        count = self.count.unsqueeze(-1)  # (R, 2, 1)
-        position = self.cursor + torch.arange(B, device=self.cursor.device)
-        self.cursor += B
-        drawn = self.pool.mT.gather(2, position % count.clamp_min(1))
+        parts = list(zip(self.problem.parts, batch.places, strict=True))
+        count = torch.cat([self._count(shard).expand(-1, -1, p.stop - p.start) for shard, p in parts], -1)  # (R, 2, B)
+        drawn = torch.cat([self._drawn(shard, place.stop - place.start) for shard, place in parts], -1)
+        self.cursor += 1
         rows = torch.where(count > 0, drawn, batch.rows.unsqueeze(1))  # (R, 2, B)
         # The rows are swapped before and the labels after looking them up, rather than the labels of all N rows.
         newest = self.labels[..., -1].mT  # (R, 2, N)
@@ -159,6 +161,16 @@ class Crosel(Method):
         log_p = self._logits(batch.inputs(rows.flatten(1)).unflatten(1, (NETWORKS, B))).log_softmax(-1)
         at_label = log_p.gather(-1, label.unsqueeze(-1)).squeeze(-1)
         return -torch.where(count > 0, at_label, 0.0).mean(-1).sum(1)
+
+    def _drawn(self, shard: Shard, size: int) -> Tensor:
+        """Return the next selected rows of a shard, (R, 2, size), in a cycle."""
+        position = self.cursor * size + torch.arange(size, device=self.cursor.device)
+        rows = self.pool[:, shard.start : shard.stop].mT
+        return shard.start + rows.gather(2, position % self._count(shard).clamp_min(1))
+
+    def _count(self, shard: Shard) -> Tensor:
+        """Return how many rows of a shard are selected, (R, 2, 1)."""
+        return self.count[..., shard.number : shard.number + 1]
 
     def epoch_end(self, epoch: int, sweep: Sweep) -> None:
         """Select by equation (1)."""
@@ -173,9 +185,14 @@ class Crosel(Method):
         trains = self.problem.training_mask.unsqueeze(-1)
         selected = other_network(steady & confident & is_candidate & trains, 2)  # (1), (R, N, 2)
         shuffled_first = torch.where(selected, sweep.noise().unsqueeze(-1), 2.0)
-        self.pool.copy_(shuffled_first.argsort(1))
-        self.count.copy_(selected.sum(1))
-        self.fraction.copy_((self.count.to(self.fraction) / trains.sum(1)).mean(1))
+        self.count.zero_()
+        for shard in self.problem.parts:
+            rows = slice(shard.start, shard.stop)
+            self.pool[:, rows] = shuffled_first[:, rows].argsort(1)
+            self.count[..., shard.number] = selected[:, rows].sum(1)
+        group = self.problem.group
+        self.count.copy_(group.total(self.count))
+        self.fraction.copy_((self.count.sum(-1).to(self.fraction) / group.total(trains.sum(1))).mean(1))
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the mean of both softmaxes."""

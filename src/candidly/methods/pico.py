@@ -90,6 +90,7 @@ class Pico(OneNetwork):
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build both networks, an empty queue and prototypes of zeros."""
+        problem.refuse_shards("PiCO compares every row with a queue of others")
         runs, new = problem.runs, problem.new_zeros
         self.net = build_net(features=True)
         self.net.requires_grad_(True)  # the embedding's layer, too, which other methods keep fixed

@@ -74,10 +74,11 @@ class Pop(OneNetwork):
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Start with the whole support and the problem's initial weights."""
         self.net = build_net()
+        self.group = problem.group
         self.support = problem.sets.clone()
         self.q = problem.initial_weights
         self.window = torch.zeros_like(self.q)
-        sizes = torch.tensor([len(rows) for rows in problem.rows], device=self.q.device)
+        sizes = self.group.total(torch.tensor([len(rows) for rows in problem.rows], device=self.q.device))
         self.few = 1e-4 * sizes.to(self.q.dtype) * problem.num_classes
         self.level = torch.full_like(self.few, self.theta)
 
@@ -103,6 +104,6 @@ class Pop(OneNetwork):
             f = f * self.support
             self.q.copy_(f / f.sum(-1, keepdim=True))  # (2)
             larger = self.level + self.step_size if self.growth == "sum" else self.level * (1 + self.step_size)
-            grow = (removed.sum((1, 2)) < self.few) & (self.level < self.theta_end)
+            grow = (self.group.total(removed.sum((1, 2))) < self.few) & (self.level < self.theta_end)
             self.level.copy_(torch.where(grow, larger, self.level))  # (3)
         self.window.zero_()

@@ -96,6 +96,7 @@ class Valen(OneNetwork):
 
     def setup(self, problem: Problem, build_net: BuildNet) -> None:
         """Build f, g and the decoder."""
+        problem.refuse_shards("VALEN searches nearest neighbours among all rows")
         self.problem = problem
         self.net = build_net(features=True)
         self.encoder = copy.deepcopy(self.net)

@@ -182,6 +182,7 @@ def _columns(schema: Schema | None) -> dict[str, Setting]:
     if schema is None:
         return {}
     columns: dict[str, Setting] = {f"{role} column": name[:_LONGEST] for role, name in schema.named.items()}
+    columns |= {f"encoder of {one.column}"[:_LONGEST]: one.encoder[:_LONGEST] for one in schema.encoders}
     return columns | ({"dropped columns": ", ".join(schema.drop)[:_LONGEST]} if schema.drop else {})
 
 

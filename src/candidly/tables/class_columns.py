@@ -220,6 +220,16 @@ def check_number(file: str, classes: int, rows: int, question: str) -> None:
         raise ValueError(f"{file}: {classes} classes for {rows} rows; {question}? If so, list all with {_CLASSES}")
 
 
+def check_found(file: str, classes: Sequence[str], rows: int, column: str, separator: str) -> None:
+    """Raise ValueError if the class names that were found in a number of rows look like something else."""
+    check_number(file, len(classes), rows, f"is {column!r} the right column, and {separator!r} the separator")
+    try:
+        splitting = f"name the separator {{mark!r}} with {option('separator')}"
+        check_spelling(classes, separator, splitting=splitting, listing=_CLASSES)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
 class Classes(NamedTuple):
     """What the columns of class names hold: candidate sets (n, C), C class names, and the numbers of true labels."""
 
@@ -228,7 +238,9 @@ class Classes(NamedTuple):
     labels: NDArray[np.int64] | None
 
 
-def read_classes(table: Any, file: str, names: Names, candidates: str, labels: str | None = None) -> Classes:
+def read_classes(
+    table: Any, file: str, names: Names, candidates: str, labels: str | None = None, first: int = 0
+) -> Classes:
     """Read the columns of candidates and of true labels; labels that are not candidates anywhere are classes too.
 
     Parameters
@@ -242,29 +254,25 @@ def read_classes(table: Any, file: str, names: Names, candidates: str, labels: s
         The column of candidates: text with a separator, or lists.
     labels : str, optional
         The column of true labels, in which none may be missing.
+    first : int
+        The number of the first row, for messages.
     """
     sets = []
     start = 0
     for chunk in table.column(candidates).chunks:
-        sets.append(names.number_sets(chunk, candidates, Block(file, start)))
+        sets.append(names.number_sets(chunk, candidates, Block(file, first + start)))
         start += len(chunk)
     rows = start
     codes = []
     start = 0
     for chunk in [] if labels is None else table.column(labels).chunks:
-        codes.append(names.number_labels(chunk, str(labels), Block(file, start)))
+        codes.append(names.number_labels(chunk, str(labels), Block(file, first + start)))
         start += len(chunk)
     classes, position = names.sort()
     if len(classes) < 2:
         raise ValueError(f"{file} has the one class {classes[0]!r}; at least two are needed, list all with {_CLASSES}")
     if not names.fixed:
-        question = f"is {candidates!r} the right column, and {names.separator!r} the separator"
-        check_number(file, len(classes), rows, question)
-        try:
-            splitting = f"name the separator {{mark!r}} with {option('separator')}"
-            check_spelling(classes, names.separator, splitting=splitting, listing=_CLASSES)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from None
+        check_found(file, classes, rows, candidates, names.separator)
     matrix = np.zeros((rows, len(classes)), dtype=bool)
     start = 0
     for sizes, found in sets:
@@ -273,7 +281,7 @@ def read_classes(table: Any, file: str, names: Names, candidates: str, labels: s
     return Classes(matrix, classes, position[np.concatenate(codes)] if codes else None)
 
 
-def read_sets(table: Any, file: str, column: str, names: Names) -> Candidates:
+def read_sets(table: Any, file: str, column: str, names: Names, first: int = 0) -> Candidates:
     """Read a column of candidates, as `read_classes` does.
 
     Examples
@@ -282,7 +290,7 @@ def read_sets(table: Any, file: str, column: str, names: Names) -> Candidates:
     >>> read_sets(pa.table({"tags": ["dog|cat", "dog"]}), "t.csv", "tags", Names("|")).decode()
     [('cat', 'dog'), ('dog',)]
     """
-    found = read_classes(table, file, names, column)
+    found = read_classes(table, file, names, column, first=first)
     return Candidates(found.matrix, found.names)
 
 

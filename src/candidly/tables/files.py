@@ -23,8 +23,8 @@ from candidly.tables.arrow_sizes import unpacked_sizes
 
 __all__ = ["SUFFIXES", "check_folder", "check_names", "check_writable", "is_text_file", "read", "write", "writing"]
 
-_ARROW = (".arrow", ".feather")
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", *_ARROW)
+ARROW = (".arrow", ".feather")
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", *ARROW)
 
 _ROWS = 1 << 12  # rows of Parquet to read at a time, at most
 _BUFFER = 1 << 20  # bytes of decompressed text to read at a time
@@ -76,17 +76,16 @@ def read(source: FilePath, *, delimiter: str | None = None, texts: Collection[st
     """
     delimited.check_delimiter(delimiter)
     texts = tuple(arguments.items("texts", texts, "a list of columns"))
-    found = _Source.of(source)
-    with _reading(found.name):
+    found = Source.of(source)
+    with reading(found.name):
         if found.suffix == ".parquet":
             table = _read_parquet(found)
             table.validate(full=True)  # a damaged file may hold invalid text
-        elif found.suffix in _ARROW:
+        elif found.suffix in ARROW:
             table = _read_arrow(found)
             table.validate(full=True)  # a damaged file may point outside of its memory
         else:
-            chosen = delimiter or ("\t" if found.suffix.startswith(".tsv") else ",")
-            table = delimited.read(delimited.Text(found.name, lambda: found.unpacked(chosen), chosen), texts)
+            table = delimited.read(found.text(delimiter), texts)
         delimited.check_columns(found.name, table.column_names)
     if table.num_rows == 0:
         raise ValueError(f"{found.name} has no rows; pass at least one")
@@ -133,7 +132,7 @@ def write(table: Any, target: FilePath, *, separator: str = "|") -> None:
     arguments.text("separator", separator, "the text between the values of a list, e.g. '|'")
     delimited.check_columns("the table", table.column_names)
     if not is_text_file(target):
-        with _replacing(target) as file:
+        with replacing(target) as file:
             _write_binary(table, file, suffix)
         return
     lines = delimited.Lines(table, "\t" if suffix.startswith(".tsv") else ",", separator)
@@ -143,7 +142,7 @@ def write(table: Any, target: FilePath, *, separator: str = "|") -> None:
             lines.write(sys.stdout.buffer)
             sys.stdout.flush()
         return
-    with _replacing(target) as file:
+    with replacing(target) as file:
         if suffix.endswith(".gz"):
             # Without a time stamp, so that the same table gives the same bytes.
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
@@ -210,7 +209,7 @@ def check_folder(folder: FilePath) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OSError(f"nothing can be written to {folder}: {_reason(error)}; name another folder") from error
+        raise OSError(f"nothing can be written to {folder}: {reason_of(error)}; name another folder") from error
 
 
 @contextmanager
@@ -231,7 +230,7 @@ def writing(target: FilePath) -> Iterator[None]:
         raise
     except OSError as error:
         advice = "" if error.errno is None else "; check the folder and the limits of the system"
-        raise OSError(f"{target} cannot be written: {_reason(error)}{advice}") from error
+        raise OSError(f"{target} cannot be written: {reason_of(error)}{advice}") from error
 
 
 def check_names(target: FilePath, names: Collection[str], separator: str) -> None:
@@ -262,7 +261,7 @@ def is_text_file(target: FilePath) -> bool:
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """Where a table is read from: its name in messages, its suffix, its size, and a function that opens it."""
 
     name: str
@@ -271,7 +270,7 @@ class _Source:
     open: Callable[[], IO[bytes]]
 
     @classmethod
-    def of(cls, source: FilePath) -> "_Source":
+    def of(cls, source: FilePath) -> "Source":
         if _is_stream(source):
             data = sys.stdin.buffer.read()
             arrow = data.startswith((b"ARROW1", b"\xff\xff\xff\xff"))  # of the file and of the stream format
@@ -285,9 +284,14 @@ class _Source:
             raise FileNotFoundError(f"{source} does not exist or is not a file; check the path")
         return cls(str(source), suffix, path.stat().st_size, lambda: open(path, "rb"))
 
+    def text(self, delimiter: str | None, *, whole: bool = True) -> delimited.Text:
+        """Return the text file; by default, tabs are between the columns of `.tsv` files, and commas elsewhere."""
+        chosen = delimiter or ("\t" if self.suffix.startswith(".tsv") else ",")
+        return delimited.Text(self.name, lambda: self.unpacked(chosen, whole=whole), chosen)
+
     @contextmanager
-    def unpacked(self, delimiter: str) -> Iterator[Any]:
-        """Open a table of text, decompressed if its suffix says that it is compressed."""
+    def unpacked(self, delimiter: str, *, whole: bool = True) -> Iterator[Any]:
+        """Open a table of text, decompressed if its suffix says so; `whole` limits the memory that all of it takes."""
         import pyarrow as pa
 
         with self.open() as file:
@@ -297,6 +301,9 @@ class _Source:
                 return
             ends = (delimiter.encode(), b"\n")
             with pa.input_stream(file, "gzip") as stream:
+                if not whole:
+                    yield stream
+                    return
 
                 def cost(part: bytes) -> int:
                     return len(part) + _CELL * sum(map(part.count, ends))
@@ -304,17 +311,18 @@ class _Source:
                 yield io.BufferedReader(Bounded(stream, self.name, self.size, cost), _BUFFER)
 
 
-def _read_parquet(source: _Source) -> Any:
+def _read_parquet(source: Source) -> Any:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile, read_metadata
 
     with source.open() as file:
         claimed = read_metadata(file)
         schema = ParquetFile(file, metadata=claimed).schema_arrow
-        rows, texts = _check_parquet(source, claimed, schema)
+        rows, texts, needed = plan_parquet(claimed, schema)
+        check_bytes(source.name, needed, source.size)
         with ParquetFile(file, metadata=claimed, read_dictionary=texts, pre_buffer=False) as table:
             # In blocks: a damaged file may claim more rows than it holds, and memory for all would be allocated.
-            found = pa.Table.from_batches(_plain(source, table.iter_batches(rows), schema), schema)
+            found = pa.Table.from_batches(_plain(source, batches_of(table, rows), schema), schema)
     if found.num_rows != claimed.num_rows:
         raise ValueError(
             f"{source.name} is damaged: it claims {claimed.num_rows} rows and holds {found.num_rows}; restore it"
@@ -322,12 +330,21 @@ def _read_parquet(source: _Source) -> Any:
     return found
 
 
-def _check_parquet(source: _Source, claimed: Any, schema: Any) -> tuple[int, list[str]]:
-    """Check the sizes in the metadata of a Parquet file.
+def batches_of(table: Any, rows: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """Yield the rows of an open Parquet file, none of them across the border of a row group.
 
-    Return how many rows to read at a time, and the paths of the columns to read as dictionaries. A text that the file
-    holds once may stand in every row, but as dictionaries texts take no more memory than in the file. pyarrow cannot
-    read all encodings and types so; then few rows are read at a time.
+    pyarrow cannot read lists of texts as dictionaries there, because each row group has another dictionary.
+    """
+    for group in range(table.num_row_groups):
+        yield from table.iter_batches(rows, row_groups=[group], columns=columns)
+
+
+def plan_parquet(claimed: Any, schema: Any) -> tuple[int, list[str], int]:
+    """Plan how to read a Parquet file with this metadata.
+
+    Return how many rows to read at a time, the paths of the columns to read as dictionaries, and a lower bound of the
+    bytes that all rows take. A text that the file holds once may stand in every row, but as dictionaries texts take no
+    more memory than in the file. pyarrow cannot read all encodings and types so; then few rows are read at a time.
     """
     views = tuple(f"{field.name}." for field in schema if "view" in str(field.type))
     needed = _CELL * claimed.num_rows * max(claimed.num_columns, 1)
@@ -345,39 +362,38 @@ def _check_parquet(source: _Source, claimed: Any, schema: Any) -> tuple[int, lis
                 texts.append(leaf.path)
             else:
                 longest = max(longest, size)
-    check_bytes(source.name, needed, source.size)
-    return min(max(_BLOCK_BYTES // longest, 1), _ROWS), texts
+    return min(max(_BLOCK_BYTES // longest, 1), _ROWS), texts, needed
 
 
-def _plain(source: _Source, batches: Iterable[Any], schema: Any) -> Iterator[Any]:
+def _plain(source: Source, batches: Iterable[Any], schema: Any) -> Iterator[Any]:
     """Yield batches with texts instead of dictionaries, as long as they do not take more memory than is allowed."""
     import pyarrow as pa
 
     taken = 0
     for batch in batches:
-        taken += sum(map(_decoded_bytes, batch.columns))
+        taken += sum(map(decoded_bytes, batch.columns))
         check_bytes(source.name, taken, source.size)
         yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
 
 
-def _decoded_bytes(values: Any) -> int:
+def decoded_bytes(values: Any) -> int:
     """Return how much memory an array takes with every value written out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = values.type
     if isinstance(values, pa.ChunkedArray):
-        return sum(map(_decoded_bytes, values.chunks))
+        return sum(map(decoded_bytes, values.chunks))
     if pa.types.is_dictionary(kind) and (pa.types.is_string(kind.value_type) or pa.types.is_binary(kind.value_type)):
         return _CELL * len(values) + (pc.sum(pc.binary_length(values.dictionary).take(values.indices)).as_py() or 0)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _CELL * len(values) + _decoded_bytes(values.flatten())
+        return _CELL * len(values) + decoded_bytes(values.flatten())
     if pa.types.is_struct(kind):
-        return sum(map(_decoded_bytes, values.flatten()))
+        return sum(map(decoded_bytes, values.flatten()))
     return max(_CELL * len(values), values.nbytes)
 
 
-def _read_arrow(source: _Source) -> Any:
+def _read_arrow(source: Source) -> Any:
     import pyarrow as pa
 
     with source.open() as file:
@@ -386,11 +402,11 @@ def _read_arrow(source: _Source) -> Any:
         file.seek(0)
         with (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file) as reader:
             table = reader.read_all()
-    check_bytes(source.name, sum(map(_decoded_bytes, table.columns)), source.size)
+    check_bytes(source.name, sum(map(decoded_bytes, table.columns)), source.size)
     return table
 
 
-def _check_arrow(source: _Source, file: IO[bytes], is_stream: bool) -> None:
+def _check_arrow(source: Source, file: IO[bytes], is_stream: bool) -> None:
     taken = 0
     try:
         for size in unpacked_sizes(file, is_stream):
@@ -411,11 +427,11 @@ def _write_binary(table: Any, file: IO[bytes], suffix: str) -> None:
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
     except pa.ArrowException as error:
-        raise ValueError(f"the table cannot be written as {suffix}: {_reason(error)}; convert or drop it") from None
+        raise ValueError(f"the table cannot be written as {suffix}: {reason_of(error)}; convert or drop it") from None
 
 
 @contextmanager
-def _reading(name: str) -> Iterator[None]:
+def reading(name: str) -> Iterator[None]:
     """Turn errors of the system and of Arrow into one-line errors that name the file."""
     import pyarrow as pa
 
@@ -424,17 +440,23 @@ def _reading(name: str) -> Iterator[None]:
     except MemoryError:
         raise ValueError(f"{name} needs more memory than there is; it is damaged or too big") from None
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{name} is damaged or not a table ({_reason(error)}); restore it, or save it again") from None
+        raise ValueError(
+            f"{name} is damaged or not a table ({reason_of(error)}); restore it, or save it again"
+        ) from None
     except OSError as error:
         if error.errno is None:  # raised by Arrow
             raise ValueError(
-                f"{name} is damaged or not a table ({_reason(error)}); restore it, or save it again"
+                f"{name} is damaged or not a table ({reason_of(error)}); restore it, or save it again"
             ) from None
-        raise OSError(f"{name} cannot be read: {_reason(error)}") from error
+        raise OSError(f"{name} cannot be read: {reason_of(error)}") from error
+
+
+def _damaged(name: str, error: Exception) -> ValueError:
+    return ValueError(f"{name} is damaged or not a table ({reason_of(error)}); restore it, or save it again")
 
 
 @contextmanager
-def _replacing(target: FilePath) -> Iterator[IO[bytes]]:
+def replacing(target: FilePath) -> Iterator[IO[bytes]]:
     """Open a new file that replaces the target when everything is written, and is removed when something fails."""
     with writing(target), store.replacing(os.path.realpath(_path(target))) as file:  # keep a symbolic link
         yield file
@@ -458,7 +480,7 @@ def _path(place: FilePath) -> Path:
     return arguments.path("the table's path", place)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return the message of the system or of Arrow in one line."""
     text = getattr(error, "strerror", None) or " ".join(str(error).split())
     return text if len(text) < 200 else f"{text[:200]}…"

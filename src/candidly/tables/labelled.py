@@ -19,6 +19,7 @@ from candidly.checks import arguments
 from candidly.messages import option, warn
 from candidly.tables import class_columns, files
 from candidly.tables.class_columns import Names
+from candidly.tables.provenance import check_encoders
 from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
     "read_ids",
     "read_labelled",
     "read_votes",
+    "split_table",
+    "text_columns",
 ]
 
 # A column of candidates with more classes per row, in a table of at least this many rows, causes a warning.
@@ -140,20 +143,44 @@ def read_labelled(
     (['a', 'b'], ['weight'], [('cat', 'dog'), ('dog',)])
     """
     arguments.instance("schema", schema, Schema, _A_SCHEMA)
-    table = _read(source, schema, like, texts)
-    name = name_of(source)
+    return split_table(_read(source, schema, like, texts), name_of(source), schema, classes=classes, like=like)
+
+
+def split_table(
+    table: Any,
+    name: str,
+    schema: Schema,
+    *,
+    classes: Sequence[str] | None = None,
+    like: Schema | None = None,
+    start: int = 0,
+) -> Labelled:
+    """Split a table, or a block of its rows, into features, candidates, ids and labels.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The rows. Columns of CSV with a role must have been read as text (`text_columns`).
+    name : str
+        The file, for messages.
+    schema, classes, like
+        As in `read_labelled`. A block of rows needs `classes`, because it may not have all of them.
+    start : int
+        The number of the first row, for messages.
+    """
     schema = schema.completed(like, table.column_names)
     if schema.candidates is None:
         raise ValueError(f"{name}: no column of candidates is named; name it with {OPTIONS['candidates']}")
     features, schema = choose_features(table, name, schema)
+    _check_encoders(schema, like, name)
     check_types(table.select(features), name)
-    found = class_columns.read_sets(table, name, str(schema.candidates), Names(schema.separator, classes))
+    found = class_columns.read_sets(table, name, str(schema.candidates), Names(schema.separator, classes), start)
     if classes is None and len(found) >= _MIN_ROWS and len(found.classes) > _MOST_CLASSES * len(found):
         warn(
             f"{name}: column {schema.candidates!r} has {len(found.classes)} classes in {len(found)} rows, nearly one "
             f"per row; check that it holds candidates, and name another column with {OPTIONS['candidates']} if not"
         )
-    return _collect(table, name, features, schema, found)
+    return _collect(table, name, features, schema, found, start=start)
 
 
 def read_votes(
@@ -212,6 +239,7 @@ def read_votes(
         present = [one for one in columns.annotators if one in table.column_names and one not in schema.drop]
         schema = replace(schema, drop=[*schema.drop, *present])
     features, schema = choose_features(table, name, schema)
+    _check_encoders(schema, like, name)
     check_types(table.select(features), name)
     counted = _count(found, name_of(votes), columns, classes, min_votes, min_share)
     tasks = [as_text(task).strip() for task in counted.tasks]
@@ -224,8 +252,17 @@ def _read(source: files.FilePath, schema: Schema, like: Schema | None, texts: Se
     """Read a table; columns with a role in one of the schemas are texts."""
     arguments.instance("like", like, (Schema, NoneType), "a candidly.tables.Schema, or None")
     features = arguments.items("texts", texts, "a list of columns")
-    roles = [*schema.named.values(), *(() if like is None else like.named.values())]
-    return files.read(source, delimiter=schema.delimiter, texts=[*roles, *features])
+    return files.read(source, delimiter=schema.delimiter, texts=[*text_columns(schema, like), *features])
+
+
+def text_columns(schema: Schema, like: Schema | None = None) -> list[str]:
+    """Return the columns that have a role in one of the schemas: those of CSV files are read as text."""
+    return [*schema.named.values(), *(() if like is None else like.named.values())]
+
+
+def _check_encoders(schema: Schema, like: Schema | None, file: str) -> None:
+    if like is not None:
+        check_encoders(schema.encoders, like.encoders, file)
 
 
 def column_texts(column: Any, place: str) -> list[str | None]:
@@ -360,15 +397,16 @@ def _collect(
     schema: Schema,
     candidates: Candidates,
     weights: NDArray[np.float64] | None = None,
+    start: int = 0,
 ) -> Labelled:
     id_column = None
     ids = None
     if schema.id is not None:
         id_column = table.column(schema.id)
-        ids = read_ids(id_column, file, schema.id)
+        ids = read_ids(id_column, file, schema.id, start)
     labels = None
     if schema.labels is not None:
-        labels = _read_labels(table.column(schema.labels), file, schema.labels, candidates)
+        labels = _read_labels(table.column(schema.labels), file, schema.labels, candidates, start)
     groups = None
     if schema.groups is not None:
         groups = _read_groups(table.column(schema.groups), file, schema.groups)
@@ -377,8 +415,8 @@ def _collect(
     )
 
 
-def read_ids(column: Any, file: str, id_: str) -> list[str]:
-    """Return the ids in a column as text; raise ValueError if one is missing or repeated."""
+def read_ids(column: Any, file: str, id_: str, start: int = 0) -> list[str]:
+    """Return the ids in a column as text, from row `start` on; raise ValueError if one is missing or repeated."""
     if not _is_feature(column.type):
         raise ValueError(
             f"{file}: column {id_!r} has type {column.type}; ids are texts or numbers, convert them or name another "
@@ -386,7 +424,7 @@ def read_ids(column: Any, file: str, id_: str) -> list[str]:
         )
     ids: list[str] = []
     known: dict[str, int] = {}
-    for row, text in enumerate(column_texts(column, f"{file}: column {id_!r}")):
+    for row, text in enumerate(column_texts(column, f"{file}: column {id_!r}"), start):
         if not text:
             raise ValueError(f"{file}: row {row} has no id in column {id_!r}; fill it or drop the row")
         if text in known:
@@ -408,7 +446,7 @@ def _read_groups(column: Any, file: str, groups: str) -> list[str | None]:
     return [text or None for text in column_texts(column, f"{file}: column {groups!r}")]
 
 
-def _read_labels(column: Any, file: str, labels: str, candidates: Candidates) -> list[str | None]:
+def _read_labels(column: Any, file: str, labels: str, candidates: Candidates, start: int) -> list[str | None]:
     """Return the true labels as text, and warn of those that are not classes, and so never candidates."""
     known = set(candidates.classes)
     texts: list[str | None] = []
@@ -420,6 +458,6 @@ def _read_labels(column: Any, file: str, labels: str, candidates: Candidates) ->
     if strange:
         warn(
             f"{file}: {len(strange)} labels in column {labels!r} are not classes, such as {texts[strange[0]]!r} in row "
-            f"{strange[0]}; in these rows every prediction is wrong"
+            f"{start + strange[0]}; in these rows every prediction is wrong"
         )
     return texts

