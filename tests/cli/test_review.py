@@ -3,6 +3,7 @@
 import json
 import socket
 import warnings
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -280,6 +281,17 @@ def test_certify_takes_the_answers_of_the_log(place, capsys, served):
         assert "give a file with answers, or --decisions" in refused(
             capsys, "certify", "model", *options, "--out", "c.csv"
         )
+
+
+def test_decisions_are_about_one_table_on_one_machine(place, capsys, monkeypatch):
+    decided(place, {0: "dog"})
+    (place / "parts").mkdir()
+    files.write(ROWS, place / "parts" / "a.parquet")
+    line = refused(capsys, "clean", "parts", "--model", "model", "--decisions", "log.jsonl", "--out", "out/")
+    assert "--decisions is about one table, and --out is a folder" in line
+    monkeypatch.setattr("candidly.engine.ranks.find_group", lambda: SimpleNamespace(alone=False))
+    line = refused(capsys, "fit", "rows.csv", *ROLES, "--decisions", "log.jsonl", "--out", "other")
+    assert "--decisions cannot be used under torchrun; train on what `candidly apply` writes" in line
 
 
 def test_two_reviewers(place, capsys):
