@@ -63,9 +63,10 @@ def main():
     tasks = list(votes.tasks)
     X_train, y_train = X_train[tasks], y_train[tasks]
 
-    # Every label that an annotator gave is a candidate, and training starts from the fractions of the votes.
+    # Every label that an annotator gave is a candidate. Labels are chosen by the networks and by all votes; each vote
+    # counts by how often its annotator is right.
     learner = PartialLabelClassifier(max_epochs=15, random_state=0)
-    learner.fit(X_train, votes.candidates, weights=votes.weights())
+    learner.fit(X_train, votes)
 
     # The usual alternative: take the majority vote, and train the same networks on one label per item.
     majority = take_majority(votes, rng)

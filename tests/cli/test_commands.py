@@ -503,11 +503,15 @@ LONG = ("--annotations", "votes.csv", "--features", "rows.csv", "--task", "item"
 def test_votes_become_candidates(place, capsys):
     files.write(VOTES, "votes.csv")
     printed = run(capsys, "clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "new.csv", *TINY)
-    assert "candidly: rows.csv: left out 10 of 40 rows that have no votes, such as '030'" in printed.err
+    assert "candidly: rows.csv: 10 of 40 rows have no votes, such as '030'" in printed.err
     assert "Votes: 30 tasks, 3 workers, 90 votes, 3 classes" in printed.out
     assert "Krippendorff's alpha 0." in printed.out
     found = files.read("new.csv", texts=["id"])
-    assert found["id"].to_pylist() == TABLE["id"].to_pylist()[:30]
+    assert found["id"].to_pylist() == TABLE["id"].to_pylist()
+    assert set(found["candidates"].to_pylist()[30:]) == {"cat|dog|emu"}, "nobody voted: every class is possible"
+    assert found["priority"].null_count == 10
+    assert found["predicted"].null_count == 0
+    found = found.slice(0, 30)
     votes = VOTES.group_by("item").aggregate([("what", "distinct")]).to_pydict()
     expected = {item: set(what) for item, what in zip(votes["item"], votes["what_distinct"], strict=True)}
     assert dict(zip(found["id"].to_pylist(), as_sets(found["candidates"]), strict=True)) == expected
@@ -521,8 +525,8 @@ def test_votes_become_candidates(place, capsys):
 def test_shares_of_votes_are_weights_and_rows_keep_their_order(place, capsys, monkeypatch):
     seen = {}
 
-    def fit(self, X, y, weights=None, groups=None):
-        seen.update(X=X, y=y, weights=weights, groups=groups)
+    def fit(self, X, y, groups=None):
+        seen.update(X=X, y=y, groups=groups)
         raise ValueError("seen enough")
 
     monkeypatch.setattr(PartialLabelClassifier, "fit", fit)
@@ -532,10 +536,11 @@ def test_shares_of_votes_are_weights_and_rows_keep_their_order(place, capsys, mo
         cli.main(["clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "new.csv"])
     assert seen["X"].column_names == ["size", "colour"]
     assert seen["X"]["size"].equals(TABLE["size"].slice(0, 30))
-    for row, sets in enumerate(seen["y"].decode()):
+    for row, sets in enumerate(seen["y"].candidates.decode()):
         cast = VOTES["what"].to_pylist()[3 * row : 3 * row + 3]
         assert set(sets) == set(cast)
-        np.testing.assert_allclose(seen["weights"][row], [cast.count(name) / 3 for name in seen["y"].classes])
+        expected = [cast.count(name) / 3 for name in seen["y"].candidates.classes]
+        np.testing.assert_allclose(seen["y"].weights()[row], expected)
     assert seen["groups"] is None
 
 
@@ -590,7 +595,60 @@ def test_thresholds_of_votes(place, capsys):
     files.write(VOTES, "votes.csv")
     arguments = ("clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "new.csv", *TINY, "--min-votes", "2")
     run(capsys, *arguments)
-    assert all(len(one) == 1 for one in as_sets(files.read("new.csv")["candidates"]))
+    assert all(len(one) == 1 for one in as_sets(files.read("new.csv")["candidates"].slice(0, 30)))
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_model_is_fitted_to_votes(place, capsys):
+    task, who, what = (VOTES[name].to_pylist() for name in ("item", "who", "what"))
+    lines = [";".join(one) for one in zip(task, who, what, strict=True)]
+    (place / "votes.csv").write_text("\n".join(["item;who;what", *lines, "no such task;ann;cat", ""]), encoding="utf-8")
+    options = ("fit", *LONG, "--id", "id", "--drop", "tags", "--labels", "label", "--out", "model", *TINY)
+    with pytest.raises(SystemExit):
+        cli.main([*options])
+    assert "votes.csv has the one column 'item;who;what'; if ';' separates its columns" in (
+        error := capsys.readouterr().err
+    )
+    assert "--votes-delimiter" in error
+    with pytest.raises(SystemExit):
+        cli.main([*options, "--votes-delimiter", ";"])
+    assert re.search(
+        "no row for 1 of 31 tasks of votes.csv, such as 'no such task'.*skip-tasks", capsys.readouterr().err
+    )
+    printed = run(capsys, *options, "--votes-delimiter", ";", "--skip-tasks", "--cleaned", "new.csv")
+    assert "no row for 1 of 31 tasks" in printed.err
+    assert "rows without votes, which the model predicts: 10" in printed.out
+    assert re.search(r"of 30 differ from the majority, \d+ are ties; accuracy .*%, majority .*%", printed.out)
+    assert "annotators, by accuracy with its 95% interval" in printed.out
+    found = files.read("new.csv", texts=["id"])
+    assert found["id"].to_pylist() == TABLE["id"].to_pylist()
+    assert found["true"].to_pylist() == TABLE["label"].to_pylist()
+    assert found["majority"].slice(30).null_count == 10
+    facts = json.loads(run(capsys, *options, "--votes-delimiter", ";", "--skip-tasks", "--json", "--quiet").out)
+    assert {one["name"] for one in facts["annotators"]} == set(who)
+    assert all(0 <= one["low"] <= one["accuracy"] <= one["high"] <= 1 for one in facts["annotators"])
+    assert facts["majority"]["majority_accuracy"] > 0.5
+    assert facts["unvoted"] == 10
+    run(capsys, "predict", "model", "rows.csv", "--out", "predicted.csv")
+
+
+@pytest.mark.filterwarnings("default")
+def test_nearly_equal_labels_of_votes_are_pointed_out(place, capsys):
+    what = pa.array(["CAT " if i == 0 else name for i, name in enumerate(VOTES["what"].to_pylist())])
+    files.write(VOTES.set_column(VOTES.column_names.index("what"), "what", what), "votes.csv")
+    printed = run(capsys, "clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "new.csv", *TINY)
+    lines = [line for line in printed.err.splitlines() if "'CAT ' and 'cat'" in line]
+    assert len(lines) == 1
+
+
+@pytest.mark.filterwarnings("default")
+def test_anonymous_votes_have_one_matrix(place, capsys):
+    files.write(VOTES, "votes.csv")
+    options = ("clean", *LONG, "--id", "id", "--drop", "tags,label", "--out", "new.csv", *TINY, "--anonymous")
+    facts = json.loads(run(capsys, *options, "--json", "--quiet").out)
+    assert [one["name"] for one in facts["annotators"]] == [None]
+    assert facts["annotators"][0]["votes"] == 90
+    assert "  all  " in run(capsys, *options).out
 
 
 def test_standard_streams(place, capsys, monkeypatch):

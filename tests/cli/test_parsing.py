@@ -28,7 +28,7 @@ def refusal(capsys, arguments):
         (["--hlep"], "there is no option '--hlep' (did you mean '--help'?)"),
         (["--version", "x"], "--version takes no arguments, but 'x' follows"),
         (["xyz"], "there is no command 'xyz'; see `candidly --help`"),
-        (["fit"], "fit needs TABLE and --candidates and --out; see `candidly fit --help`"),
+        (["fit"], "fit needs --out; see `candidly fit --help`"),
         (["table"], "table needs FOLDER"),
         ([*FIT, "--fold", "3"], "fit has no option '--fold' (did you mean '--folds'?)"),
         ([*FIT, "--fold=3"], "fit has no option '--fold' (did you mean '--folds'?)"),

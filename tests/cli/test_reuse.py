@@ -147,7 +147,16 @@ def test_votes_are_cleaned_by_a_model(place, capsys):
     out = run(capsys, "clean", *source, "--model", "model", "--out", "kept.csv").out
     assert "model was trained on this table" in out
     run(capsys, "clean", "rows.csv", "--model", "model", "--out", "again.csv")
+    kept, again = files.read("kept.csv"), files.read("again.csv")
+    assert kept.drop_columns(["majority"]).equals(again)
+    run(capsys, "fit", *source, "--out", "model", "--cleaned", "kept.csv", *TRAINING)
+    out = run(capsys, "clean", *source, "--model", "model", "--out", "again.csv").out
+    assert "model was trained on this table" in out
+    assert "annotators, by accuracy" in out
     assert (place / "kept.csv").read_bytes() == (place / "again.csv").read_bytes()
+    files.write(files.read("votes.csv", texts=["task"]).slice(1), "votes.csv")
+    out = run(capsys, "clean", *source, "--model", "model", "--out", "again.csv").out
+    assert "model was not trained on these rows" in out
 
 
 @pytest.mark.parametrize(

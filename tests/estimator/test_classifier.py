@@ -876,8 +876,9 @@ def test_tasks_of_votes_are_compared_with_the_index():
     cheap(max_epochs=1).fit(X, votes.candidates)
     with pytest.raises(ValueError, match=r"another order: row 0 is 'r59' .*; pass X.loc\[list\(y.index\)\]"):
         cheap(max_epochs=1).fit(frame[::-1], votes.candidates)
-    with pytest.raises(ValueError, match="y is a Votes; pass its candidates"):
-        cheap(max_epochs=1).fit(frame, votes)
+    with pytest.raises(ValueError, match=r"y.candidates has .*; pass X.loc\[list\(y.candidates.index\)\]"):
+        cheap(max_epochs=1).fit(frame[::-1], votes)
+    assert cheap(max_epochs=1).fit(frame, votes).score(frame, votes) <= 1
 
 
 def test_weights_of_a_frame_are_matched_by_class():

@@ -133,11 +133,11 @@ def test_finding_text(browser, facts):
     wanted = next(one["id"] for one in facts.doubtful if len(one["id"]) == len("rec-1000"))
     browser.run(TYPE, "find", wanted.upper(), "input")
     assert browser.run(COLUMN, 2) == [wanted]
-    assert browser.run(SHOWN) == "1 of 1000 rows"
+    assert browser.run(SHOWN) == "1 of 1,000 listed rows"
     browser.run(TYPE, "find", "no such thing", "input")
-    assert browser.run(SHOWN) == "0 of 1000 rows"
+    assert browser.run(SHOWN) == "0 of 1,000 listed rows"
     browser.run(TYPE, "find", "", "input")
-    assert browser.run(SHOWN) == "1000 of 1000 rows"
+    assert browser.run(SHOWN) == "1,000 of 1,000 listed rows"
 
 
 @pytest.mark.parametrize("index", [3, len(BIRDS)])
@@ -146,7 +146,7 @@ def test_choosing_a_class(browser, facts, index):
     browser.run(TYPE, "class", str(index), "change")
     assert browser.run(COLUMN, 1) == rows[:100]
     assert 0 < len(rows) < 1000
-    assert browser.run(SHOWN) == f"{len(rows)} of 1000 rows"
+    assert browser.run(SHOWN) == f"{len(rows)} of 1,000 listed rows"
 
 
 def test_a_thousand_rows_sort_at_once_and_are_all_there(browser):

@@ -121,12 +121,45 @@ def test_tasks_are_found_by_their_text(tmp_path):
     assert rows.schema.id == "task"
 
 
-def test_rows_without_votes_are_left_out(tmp_path):
+def test_rows_without_votes_are_kept_apart(tmp_path):
     votes = put(tmp_path, {name: values[:4] for name, values in VOTES.items()}, "v.csv")
-    with pytest.warns(UserWarning, match="left out 1 of 3 rows that have no votes, such as 'c'"):
+    with pytest.warns(UserWarning, match="1 of 3 rows have no votes, such as 'c'"):
         rows, _ = read_votes(votes, VoteColumns(), put(tmp_path, ROWS), Schema(id="id", drop=["tags", "truth"]))
     assert rows.ids == ["a", "b"]
     assert rows.features.to_pydict() == {"size": [1, 2]}
+    assert rows.unvoted.features.to_pydict() == {"size": [3]}
+    assert rows.unvoted.id_column.to_pylist() == ["c"]
+    assert rows.unvoted.place.tolist() == [2]
+    assert rows.votes.majority().tolist() == [None, "y"]
+    assert rows.target is rows.votes
+
+
+def test_tasks_without_features_can_be_skipped(tmp_path):
+    votes = put(tmp_path, VOTES | {"task": ["b", "a", "b", "a", "d"]}, "v.csv")
+    named = (VoteColumns(), put(tmp_path, ROWS), Schema(id="id", drop=["tags", "truth"]))
+    with pytest.raises(ValueError, match=r"no row for 1 of 3 tasks .*such as 'd'.*skip_tasks="):
+        read_votes(votes, *named)
+    with (
+        pytest.warns(UserWarning, match="such as 'd' in column 'id'; they are left out"),
+        pytest.warns(UserWarning, match="1 of 3 rows have no votes"),
+    ):
+        rows, counted = read_votes(votes, *named, skip_tasks=True)
+    assert rows.ids == ["a", "b"]
+    assert counted.tasks == ("b", "a", "d")
+    none = put(tmp_path, VOTES | {"task": ["p", "q", "p", "q", "r"]}, "v.csv")
+    with pytest.raises(ValueError, match="no row for 3 of 3 tasks"):
+        read_votes(none, *named, skip_tasks=True)
+
+
+def test_each_table_has_its_delimiter(tmp_path):
+    votes, rows = tmp_path / "v.csv", tmp_path / "f.csv"
+    votes.write_text("task;worker;label\na;v;x\nb;v;y\n")
+    rows.write_text("task,size\na,1\nb,2\n")
+    with pytest.raises(ValueError, match=r"if ';' separates its columns, name it with --votes-delimiter"):
+        read_votes(votes, VoteColumns(), rows, Schema())
+    found, _ = read_votes(votes, VoteColumns(delimiter=";"), rows, Schema())
+    assert found.candidates.decode() == [("x",), ("y",)]
+    assert found.features.to_pydict() == {"size": [1, 2]}
 
 
 def test_annotators_are_no_features(tmp_path):

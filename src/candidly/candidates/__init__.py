@@ -2,6 +2,16 @@
 
 from candidly.candidates.bags import find_bags
 from candidly.candidates.sets import Candidates, check, encode
-from candidly.candidates.votes import Agreement, Votes, from_annotations
+from candidly.candidates.votes import Agreement, Annotator, Confusion, Votes, from_annotations
 
-__all__ = ["Agreement", "Candidates", "Votes", "check", "encode", "find_bags", "from_annotations"]
+__all__ = [
+    "Agreement",
+    "Annotator",
+    "Candidates",
+    "Confusion",
+    "Votes",
+    "check",
+    "encode",
+    "find_bags",
+    "from_annotations",
+]

@@ -36,6 +36,30 @@ class VoteTable:
     label: NDArray[np.int64]
     notes: tuple[str, ...] = ()
 
+    def select(self, tasks: NDArray[np.integer[Any]]) -> "VoteTable":
+        """Return the votes on some tasks, by number, in this order; workers without votes on them are left out.
+
+        Examples
+        --------
+        >>> found = tidy(read_wide({"ann": ["dog", "cat"], "bob": ["cat", ""]}, ["ann", "bob"], None, None), None)
+        >>> found.select(np.array([1])).workers, found.select(np.array([1, 0])).task.tolist()
+        (('ann',), [0, 1, 1])
+        """
+        position = np.full(len(self.tasks), -1)
+        position[tasks] = np.arange(len(tasks))
+        task = position[self.task]
+        order = np.argsort(task, kind="stable")
+        order = order[task[order] >= 0]
+        used, worker = np.unique(self.worker[order], return_inverse=True)
+        return VoteTable(
+            tuple(self.tasks[i] for i in tasks.tolist()),
+            tuple(self.workers[w] for w in used.tolist()),
+            self.classes,
+            task[order],
+            worker,
+            self.label[order],
+        )
+
 
 def read_long(table: Any, roles: dict[str, Hashable], fixed: tuple[Hashable, ...] | None) -> VoteTable:
     """Return the votes of a table with one row per vote.

@@ -5,8 +5,8 @@ counts the votes of a table and measures how far the annotators agree.
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from candidly.candidates import Candidates
 from candidly.candidates.labels import class_names
 from candidly.candidates.vote_tables import VoteTable, read_long, read_wide, tidy
+from candidly.checks import arguments
 from candidly.messages import warn
 
-__all__ = ["Agreement", "Votes", "from_annotations"]
+__all__ = ["Agreement", "Annotator", "Confusion", "Votes", "from_annotations"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,53 @@ class Agreement:
     workers: NDArray[np.float64]
 
 
+class Confusion(NamedTuple):
+    """A label that an annotator gives instead of the true one.
+
+    Attributes
+    ----------
+    true, given : str or number
+        The true label, by the posterior, and the label of the vote.
+    votes : float
+        Expected number of such votes.
+    fraction : float
+        Their fraction of the annotator's votes on rows with this true label.
+    """
+
+    true: Hashable
+    given: Hashable
+    votes: float
+    fraction: float
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """How an annotator votes.
+
+    Attributes
+    ----------
+    name : str or number, or None
+        None stands for all annotators of anonymous votes.
+    votes : int
+        Number of votes.
+    accuracy, low, high : float
+        Estimated fraction of right votes, with a 95 % likelihood-ratio interval. It is measured against the posterior
+        without the annotator's own votes (`candidly.candidates.annotators`, equation 8).
+    agreement : float or None
+        Fraction of votes that agree with the majority of the others (`Agreement`); None if nothing can be compared.
+    confusions : tuple of Confusion
+        The most frequent confusions, at most five, with at least one expected vote.
+    """
+
+    name: Hashable
+    votes: int
+    accuracy: float
+    low: float
+    high: float
+    agreement: float | None
+    confusions: tuple[Confusion, ...]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Votes:
     """Counted votes and the candidate sets made from them; `from_annotations` returns them.
@@ -68,8 +116,12 @@ class Votes:
         The W workers, in the order in which they first appear.
     agreement : Agreement
         Agreement between the workers.
-    fallbacks : int
-        Number of tasks in which no label reached the thresholds; their most frequent labels are the candidates.
+    below : ndarray of bool, shape (N,)
+        Tasks in which no label reached the thresholds; their most frequent labels are the candidates. Read-only.
+    table : VoteTable
+        The votes by number: which worker gave which label to which task.
+    anonymous : bool
+        Whether the workers are not persons, such as columns for the first and the second vote.
     """
 
     candidates: Candidates
@@ -77,7 +129,9 @@ class Votes:
     tasks: tuple[Hashable, ...]
     workers: tuple[Hashable, ...]
     agreement: Agreement
-    fallbacks: int
+    below: NDArray[np.bool_]
+    table: VoteTable
+    anonymous: bool = False
 
     def weights(self) -> NDArray[np.float64]:
         """Return the fraction of votes for each candidate of a task, shape (N, C): initial label weights.
@@ -91,6 +145,58 @@ class Votes:
         votes = np.where(self.candidates.matrix, self.counts, 0)
         shares: NDArray[np.float64] = votes / votes.sum(axis=1, keepdims=True)
         return shares
+
+    @property
+    def fallbacks(self) -> int:
+        """Number of tasks in which no label reached the thresholds."""
+        return int(self.below.sum())
+
+    def majority(self) -> NDArray[np.object_]:
+        """Return the label with the most votes of each task, shape (N,); None where several labels are tied.
+
+        Examples
+        --------
+        >>> table = {"ann": ["cat", "dog"], "bob": ["dog", None], "eve": ["cat", None]}
+        >>> from_annotations(table, columns=table).majority().tolist()
+        ['cat', 'dog']
+        """
+        top = self.counts == self.counts.max(axis=1, keepdims=True)
+        best: NDArray[np.object_] = np.empty(len(top), dtype=object)
+        for row, number in enumerate(top.argmax(axis=1).tolist()):
+            best[row] = self.candidates.classes[number]
+        best[top.sum(axis=1) > 1] = None
+        return best
+
+    def select(self, tasks: Iterable[int]) -> "Votes":
+        """Return the votes on some tasks, given by their numbers in `tasks`, in this order.
+
+        Examples
+        --------
+        >>> table = {"photo": ["a", "b"], "ann": ["cat", "dog"], "bob": ["dog", None]}
+        >>> votes = from_annotations(table, task="photo", columns=["ann", "bob"])
+        >>> votes.select([1]).tasks, votes.select([1]).workers
+        (('b',), ('ann',))
+        """
+        chosen = np.asarray(list(tasks))
+        wrong = chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(self.tasks)
+        if wrong or len(np.unique(chosen)) < len(chosen):
+            raise ValueError(f"tasks must be different numbers from 0 to {len(self.tasks) - 1}, at least one")
+        table = self.table.select(chosen)
+        counts = self.counts[chosen]
+        return _collect(table, counts, self.candidates.matrix[chosen], self.below[chosen], self.anonymous)
+
+    def with_classes(self, names: Iterable[Hashable]) -> "Votes":
+        """Return the same votes with other class names, in the order of ``candidates.classes``.
+
+        Examples
+        --------
+        >>> votes = from_annotations({"ann": [1, 0], "bob": [0, 0]}, columns=["ann", "bob"])
+        >>> votes.with_classes(["cat", "dog"]).candidates.decode()
+        [('cat', 'dog'), ('cat',)]
+        """
+        classes = class_names(names)
+        sets = Candidates(self.candidates.matrix, classes, self.candidates.index)
+        return replace(self, candidates=sets, table=replace(self.table, classes=classes))
 
     def __repr__(self) -> str:
         sets = self.candidates
@@ -119,6 +225,7 @@ def from_annotations(
     classes: Iterable[Hashable] | None = None,
     min_votes: int = 1,
     min_share: float = 0.0,
+    anonymous: bool = False,
 ) -> Votes:
     """Make candidate sets from the votes of annotators.
 
@@ -139,6 +246,9 @@ def from_annotations(
         of the task's votes. If no label has, the most frequent one is the candidate, or all that are tied.
     min_share : float, default 0.0
         See `min_votes`.
+    anonymous : bool, default False
+        Whether the workers are not persons, such as columns for the first, second and third vote of a task. Then all
+        are assumed to make the same errors, and none is described by name.
 
     Returns
     -------
@@ -181,6 +291,7 @@ def from_annotations(
         raise ValueError(f"min_votes is {min_votes!r}; pass an integer of at least 1")
     if not isinstance(min_share, (int, float, np.integer, np.floating)) or not 0 <= min_share <= 1:
         raise ValueError(f"min_share is {min_share!r}; pass a fraction between 0 and 1")
+    anonymous = arguments.flag("anonymous", anonymous)
     fixed = None if classes is None else class_names(classes)
     if columns is None:
         roles = {"task": task, "worker": worker, "label": label}
@@ -204,6 +315,14 @@ def from_annotations(
             f"{below.sum()} tasks have no label with min_votes={min_votes} and min_share={min_share}, and keep their "
             "most frequent labels; lower the thresholds, or drop the tasks"
         )
+    return _collect(found, counts, kept, below, anonymous)
+
+
+def _collect(
+    found: VoteTable, counts: NDArray[np.int64], kept: NDArray[np.bool_], below: NDArray[np.bool_], anonymous: bool
+) -> Votes:
+    for array in (counts, below):
+        array.setflags(write=False)
     observed, alpha = _agree(counts)
     return Votes(
         candidates=Candidates(kept, tuple(found.classes), tuple(found.tasks)),
@@ -211,7 +330,9 @@ def from_annotations(
         tasks=tuple(found.tasks),
         workers=tuple(found.workers),
         agreement=Agreement(observed, alpha, _agree_with_others(found, counts)),
-        fallbacks=int(below.sum()),
+        below=below,
+        table=replace(found, notes=()),
+        anonymous=anonymous,
     )
 
 
@@ -219,9 +340,7 @@ def _count(found: VoteTable) -> NDArray[np.int64]:
     tasks = len(found.tasks)
     classes = len(found.classes)
     cell = found.task * classes + found.label
-    counts = np.bincount(cell, minlength=tasks * classes).reshape(tasks, classes)
-    counts.setflags(write=False)
-    return counts
+    return np.bincount(cell, minlength=tasks * classes).reshape(tasks, classes)
 
 
 def _agree(counts: NDArray[np.int64]) -> tuple[float | None, float | None]:

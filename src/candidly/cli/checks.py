@@ -21,7 +21,7 @@ def check_folds(folds: int | None) -> None:
 def check_source(options: CleaningOptions) -> None:
     """Raise unless there is exactly one source of candidates, and it is complete."""
     table, candidates, votes = options.table, options.candidates, options.votes
-    given = [name.replace("_", "-") for name, value in vars(votes).items() if value is not None]
+    given = [name.replace("_", "-") for name, value in vars(votes).items() if value not in (None, False)]
     if votes.annotations is None:
         if table is None or (candidates is None and options.model is None):
             raise ValueError("nothing to read; give a table and --candidates, or --annotations and --features")

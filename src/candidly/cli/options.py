@@ -26,6 +26,7 @@ Names = Annotated[str | None, Named("NAMES")]
 Model = Annotated[Path | None, Named("MODEL")]
 RequiredColumn = Annotated[str, Named("COLUMN")]
 TableArgument = Annotated[str, Named("TABLE", positional=True)]
+TableOption = Annotated[str | None, Named("TABLE", positional=True)]
 ModelArgument = Annotated[Path, Named("MODEL", positional=True)]
 
 # The values are those of `candidly.conformal.calibration`, whose import would make `candidly --help` slow.
@@ -90,6 +91,9 @@ class VoteOptions:
         annotators: For votes with one row per task: one column per annotator, separated by commas.
         min_votes: Minimum number of votes for a label to be a candidate (default: 1).
         min_share: Minimum fraction of a task's votes for a label to be a candidate (default: 0).
+        votes_delimiter: Column delimiter of the votes, if they are CSV (default: that of --delimiter).
+        anonymous: Annotators are not persons, as with columns for first and second votes: all make the same errors.
+        skip_tasks: Leave out tasks that have no row in the features, instead of stopping.
     """
 
     annotations: Table = None
@@ -100,6 +104,9 @@ class VoteOptions:
     annotators: Columns = None
     min_votes: Number = None
     min_share: Fraction = None
+    votes_delimiter: Text = None
+    anonymous: bool = False
+    skip_tasks: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,7 +208,7 @@ class CleaningOptions:
         report: Also write an HTML report to this file (.html).
     """
 
-    table: Annotated[str | None, Named("TABLE", positional=True)] = None
+    table: TableOption = None
     candidates: Column = None
     model: Model = None
     report: File = None

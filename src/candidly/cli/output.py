@@ -1,11 +1,14 @@
 """What commands print about their results, as lines and as JSON, and the report they write."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from candidly.candidates.votes import Votes
+import numpy as np
+from numpy.typing import NDArray
+
+from candidly.candidates import Annotator, Votes
 from candidly.checks.machine import in_bytes
 from candidly.cleaning import VerificationPlan
 from candidly.cleaning.audit import Audit, format_guess
@@ -16,7 +19,7 @@ from candidly.encoders import ImageEncoder, TextEncoder
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.evaluation import Evaluation
 from candidly.estimator.verification import NOT_A_CANDIDATE, UNKNOWN
-from candidly.messages import listed_names
+from candidly.messages import cut, listed_names, visible
 from candidly.report import write
 from candidly.report.facts import LevelFacts, ReportFacts, Truth
 from candidly.report.summary import compare
@@ -24,6 +27,8 @@ from candidly.review.decisions import Log
 from candidly.review.merging import Merged
 from candidly.tables import files
 from candidly.tables.labelled import Labelled
+
+_MOST_ANNOTATORS = 10  # in a summary
 
 
 def describe_report(report: ReportFacts, places: Mapping[str, str | Path | None]) -> tuple[list[str], dict[str, Any]]:
@@ -164,12 +169,73 @@ def describe_audit(report: ReportFacts, page: Path | None) -> tuple[list[str], d
     return lines, facts | {"report": None if page is None else str(page)}
 
 
-def describe_votes(votes: Votes | None) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines and the facts to print about the agreement of annotators, if there are votes."""
+def describe_votes(
+    votes: Votes | None, rows: Labelled, classifier: PartialLabelClassifier | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about votes, if there are any.
+
+    `classifier` is the one that was trained on the rows, if there is one: it knows labels and annotators.
+    """
     if votes is None:
         return [], {}
     agreement = {"observed": votes.agreement.observed, "krippendorff_alpha": votes.agreement.alpha}
-    return str(votes).splitlines(), {"agreement": agreement}
+    lines = str(votes).splitlines()
+    facts: dict[str, Any] = {"agreement": agreement}
+    unvoted = 0 if rows.unvoted is None else len(rows.unvoted.place)
+    if unvoted:
+        lines.append(f"rows without votes, which the model predicts: {unvoted}")
+    facts |= {"unvoted": unvoted}
+    if classifier is None or rows.votes is None or not classifier.annotators_:
+        return lines, facts
+    labels, found = _describe_majority(rows, rows.votes, classifier.transduction_)
+    annotators = classifier.annotators_
+    facts |= {"majority": found, "annotators": [_annotator_facts(one) for one in annotators]}
+    return [*lines, labels, *_describe_annotators(annotators)], facts
+
+
+def _describe_majority(rows: Labelled, votes: Votes, chosen: NDArray[Any]) -> tuple[str, dict[str, Any]]:
+    """Return the line and the facts that compare the labels of the posterior with those of the majority."""
+    majority = votes.majority()
+    tied = np.array([name is None for name in majority])
+    other = int((~tied & (majority != chosen.astype(object))).sum())
+    facts: dict[str, Any] = {"differs": other, "tied": int(tied.sum())}
+    line = f"labels by votes and features: {other} of {len(tied)} differ from the majority, {tied.sum()} are ties"
+    if rows.labels is not None and any(rows.labels):
+        texts = np.array(["" if one is None else one for one in rows.labels], dtype=object)
+        known = texts != ""
+        names = np.array([str(name) for name in votes.candidates.classes], dtype=object)
+        top = votes.counts == votes.counts.max(axis=1, keepdims=True)
+        hits = (top & (names == texts[:, None])).sum(axis=1) / top.sum(axis=1)  # one of k tied labels counts 1/k
+        right = np.array([str(name) for name in chosen.tolist()], dtype=object) == texts
+        facts |= {"majority_accuracy": float(hits[known].mean()), "accuracy": float(right[known].mean())}
+        line += f"; accuracy {facts['accuracy']:.1%}, majority {facts['majority_accuracy']:.1%}"
+    return line, facts
+
+
+def _annotator_facts(one: Annotator) -> dict[str, Any]:
+    name = one.name if type(one.name) in (str, int, float, type(None)) else str(one.name)
+    confusions = [each._asdict() | {"true": str(each.true), "given": str(each.given)} for each in one.confusions]
+    return vars(one) | {"name": name, "confusions": confusions}
+
+
+def _describe_annotators(annotators: Sequence[Annotator]) -> list[str]:
+    """Return a table of the annotators, the least accurate ones first."""
+    shown = sorted(annotators, key=lambda one: one.high)[:_MOST_ANNOTATORS]
+    names = ["all" if one.name is None else cut(visible(str(one.name)), 30) for one in shown]
+    width = max(map(len, names))
+    lines = ["annotators, by accuracy with its 95% interval, against the labels without their own votes:"]
+    for name, one in zip(names, shown, strict=True):
+        same = "" if one.agreement is None else f", agrees with the others {one.agreement:.0%}"
+        mistake = ""
+        if one.confusions:
+            true, given, _, fraction = one.confusions[0]
+            mistake = f"; {fraction:.0%} of {visible(str(true))} as {visible(str(given))}"
+        lines.append(
+            f"  {name:{width}}  {one.accuracy:6.1%} ({one.low:.1%} to {one.high:.1%}), {one.votes} votes{same}{mistake}"
+        )
+    if len(annotators) > len(shown):
+        lines.append(f"  and {len(annotators) - len(shown)} more, who are more accurate (--json lists all)")
+    return lines
 
 
 def describe_predictions(found: Predictions, classes: int, out: str) -> tuple[list[str], dict[str, Any]]:

@@ -79,8 +79,10 @@ def _explaining_classes() -> Iterator[None]:
 def _rename(rows: Labelled, names: Mapping[str, Hashable]) -> Labelled:
     """Return rows with class names as the classifier has them, instead of texts."""
     labels = None if rows.labels is None else [None if text is None else names.get(text, text) for text in rows.labels]
-    candidates = Candidates(rows.candidates.matrix, tuple(names.values()))
-    return replace(rows, candidates=candidates, labels=cast("list[str | None] | None", labels))
+    own = tuple(names.values())
+    given = None if rows.votes is None else rows.votes.with_classes(own)
+    candidates = Candidates(rows.candidates.matrix, own)
+    return replace(rows, candidates=candidates, labels=cast("list[str | None] | None", labels), votes=given)
 
 
 def _read_source(
@@ -93,20 +95,17 @@ def _read_source(
     annotators = None if votes.annotators is None else split_names(votes.annotators, "--annotators")
     return labelled.read_votes(
         str(votes.annotations),
-        VoteColumns(votes.task, votes.worker, votes.label, annotators),
+        VoteColumns(votes.task, votes.worker, votes.label, annotators, votes.votes_delimiter),
         str(votes.features),
         find_schema(str(votes.features), None, reading, like),
         classes=classes,
         min_votes=1 if votes.min_votes is None else votes.min_votes,
         min_share=0.0 if votes.min_share is None else votes.min_share,
+        anonymous=votes.anonymous,
+        skip_tasks=votes.skip_tasks,
         like=like,
         texts=texts,
     )
-
-
-def read(table: str, candidates: str, reading: ReadingOptions) -> Labelled:
-    """Read a table with a column of candidates."""
-    return labelled.read_labelled(table, find_schema(table, candidates, reading), classes=read_classes(reading.classes))
 
 
 def read_share(table: str, candidates: str, reading: ReadingOptions, rank: int = 0, ranks: int = 1) -> Labelled:

@@ -13,12 +13,12 @@ from candidly.conformal.calibration import Rule
 from candidly.estimator import Cleaned, PartialLabelClassifier
 from candidly.tables import files
 from candidly.tables.class_columns import score_column, set_column
-from candidly.tables.labelled import Labelled
+from candidly.tables.labelled import Labelled, Unvoted
 from candidly.tables.schema import Schema
 
 _CLEANED = (
     *("candidates", "kept", "removed", "predicted", "confidence", "priority", "scores", "outside", "outside_score"),
-    "true",
+    *("majority", "true"),
 )
 _PREDICTED = ("predicted", "probability", "set")
 
@@ -44,10 +44,18 @@ def training_rows(classifier: PartialLabelClassifier) -> Cleaned:
     )
 
 
-def cleaned_table(rows: Labelled, cleaned: Cleaned, out: str, *, first: int | None = None) -> Any:
+def cleaned_table(
+    rows: Labelled,
+    cleaned: Cleaned,
+    out: str,
+    *,
+    first: int | None = None,
+    classifier: PartialLabelClassifier | None = None,
+) -> Any:
     """Return cleaned rows as an Arrow table.
 
-    `first` is the number of the first row of a block. A block has no column of priorities, which rank all rows.
+    `first` is the number of the first row of a block. A block has no column of priorities, which rank all rows. Rows
+    without votes are predicted by `classifier`; all classes are their candidates.
     """
     before, after = cleaned.candidates.matrix, cleaned.kept.matrix
     names = [str(name) for name in cleaned.candidates.classes]
@@ -62,12 +70,42 @@ def cleaned_table(rows: Labelled, cleaned: Cleaned, out: str, *, first: int | No
         "confidence": pa.array(cleaned.confidence, pa.float32()),
         "priority": pa.array(cleaned.priority, pa.int64()),
         "scores": score_column(before, cleaned.candidate_proba, names, with_names=files.is_text_file(out)),
-        "outside": pa.array([None if name is None else str(name) for name in cleaned.outside], pa.string()),
+        "outside": pa.array([_text(name) for name in cleaned.outside], pa.string()),
         "outside_score": pa.array(cleaned.outside_proba, pa.float32(), mask=cleaned.outside_proba == 0),
     }
     if first is not None:
         del columns["priority"]
-    return pa.table(columns | ({} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}))
+    if rows.votes is not None:
+        columns["majority"] = pa.array([_text(name) for name in rows.votes.majority()], pa.string())
+    table = pa.table(columns | ({} if rows.labels is None else {"true": pa.array(rows.labels, pa.string())}))
+    if rows.unvoted is None or classifier is None:
+        return table
+    return _add_unvoted(table, rows.unvoted, rows.schema.id, classifier, names, out)
+
+
+def _add_unvoted(
+    table: Any, others: Unvoted, id: str | None, classifier: PartialLabelClassifier, names: list[str], out: str
+) -> Any:
+    """Return the table of cleaned rows with those without votes, in the order of the features."""
+    p = classifier.predict_proba(others.features).astype(np.float32)
+    every = np.ones_like(p, dtype=bool)
+    predicted = {
+        id: others.id_column,
+        "candidates": set_column(every, names),
+        "kept": set_column(every, names),
+        "removed": set_column(~every, names),
+        "predicted": pa.array([names[j] for j in p.argmax(1)], pa.string()),
+        "confidence": pa.array(p.max(1), pa.float32()),
+        "scores": score_column(every, p, names, with_names=files.is_text_file(out)),
+        "true": pa.array(others.labels or [None] * len(p), pa.string()),
+    }
+    more = pa.table({field.name: predicted.get(field.name, pa.nulls(len(p), field.type)) for field in table.schema})
+    voted = np.setdiff1d(np.arange(table.num_rows + len(p)), others.place)
+    return pa.concat_tables([table, more.cast(table.schema)]).take(np.argsort(np.concatenate([voted, others.place])))
+
+
+def _text(name: Any) -> str | None:
+    return None if name is None else str(name)
 
 
 @dataclass(frozen=True, eq=False)

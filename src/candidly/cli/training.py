@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 from candidly.cli.options import (
     CleaningOptions,
+    Column,
     File,
     Levels,
     Number,
     OutputOptions,
     ReadingOptions,
-    RequiredColumn,
     Table,
-    TableArgument,
+    TableOption,
     Text,
     TrainingOptions,
+    VoteOptions,
 )
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
@@ -26,23 +27,25 @@ if TYPE_CHECKING:
 
 
 def fit(
-    table: TableArgument,
+    table: TableOption = None,
     *,
-    candidates: RequiredColumn,
+    candidates: Column = None,
     out: Path,
     decisions: File = None,
     cleaned: Table = None,
     report: File = None,
     lean: bool = False,
+    votes: VoteOptions,
     reading: ReadingOptions,
     training: TrainingOptions,
     output: OutputOptions,
 ) -> None:
-    """Train a model on a table with candidates, and save it.
+    """Train a model on a table with candidates, or on the votes of annotators, and save it.
 
     All columns that no option names are features: numbers, dates or text, with or without missing values. The model
     keeps the candidates of its rows and their held-out probabilities, so that `clean` and `audit` need not train again
-    (--model).
+    (--model). With votes (--annotations, --features), it also keeps who voted for what, and how often each annotator is
+    right.
 
     Under torchrun (`torchrun --standalone --nproc-per-node 2 -m candidly fit 'rows/*.parquet' ...`) each process trains
     on its share of the rows, all train the same networks, and --cleaned is a folder with one file per process.
@@ -57,20 +60,36 @@ def fit(
         report: Also write an HTML report to this file (.html).
         lean: Leave the training rows out of the model; then it can predict, and clean other rows, but not be audited.
     """
-    from candidly.cli.checks import check_apart, check_base, check_folder, check_folds, check_page, check_table
-    from candidly.cli.output import describe_report, describe_size, name_place, write_page
+    from candidly.cli.checks import (
+        check_apart,
+        check_base,
+        check_folder,
+        check_folds,
+        check_page,
+        check_source,
+        check_table,
+    )
+    from candidly.cli.output import describe_report, describe_size, describe_votes, name_place, write_page
     from candidly.cli.ranks import fit_share
-    from candidly.cli.reading import read, read_share
+    from candidly.cli.reading import read_share
     from candidly.cli.results import check_cleaned, cleaned_table, training_rows
     from candidly.engine.ranks import find_group
     from candidly.report import saved, summarise
     from candidly.tables import files
     from candidly.tables.parts import is_several
 
+    options = CleaningOptions(
+        table=table, candidates=candidates, votes=votes, reading=reading, training=training, output=output
+    )
+    check_source(options)
     group = find_group()
     if not group.alone:
         if decisions is not None:
             raise ValueError("--decisions cannot be used under torchrun; train on what `candidly apply` writes")
+        if table is None or candidates is None:
+            raise ValueError(
+                f"--annotations is read by one process, and torchrun started {group.size}; run it without torchrun"
+            )
         fit_share(group, table, candidates, out, cleaned, report, lean, reading, training, output)
         return
     with output.hide_warnings():
@@ -81,10 +100,13 @@ def fit(
             check_folds(training.folds)
             if cleaned != "-":
                 check_apart("the table", cleaned, out)
-            check_table(cleaned, [table], output, "--cleaned")
-        with output.busy(f"reading {table}"):
-            several = is_several(table)
-            rows = read_share(table, candidates, reading) if several else read(table, candidates, reading)
+            check_table(cleaned, [table, votes.annotations, votes.features], output, "--cleaned")
+        counted = None
+        if table is not None and candidates is not None and is_several(table):
+            with output.busy(f"reading {table}"):
+                rows = read_share(table, candidates, reading)
+        else:
+            rows, counted, _ = _read(options)
         if decisions is not None:
             rows = _decided_rows(rows, _merge(rows, decisions))
         if cleaned is not None:
@@ -96,11 +118,12 @@ def fit(
             with files.writing(out):
                 classifier.save(out, {saved.FILE: saved.to_bytes(facts)}, lean=lean)
             if cleaned is not None:
-                files.write(
-                    cleaned_table(rows, training_rows(classifier), cleaned), cleaned, separator=rows.schema.separator
-                )
+                result = cleaned_table(rows, training_rows(classifier), cleaned, classifier=classifier)
+                files.write(result, cleaned, separator=rows.schema.separator)
             write_page(facts, report)
     lines, found = describe_report(facts, {"model": out, "cleaned": cleaned, "report": report})
+    before, known = describe_votes(counted, rows, classifier)
+    lines, found = [*before, *lines], found | known
     size, sizes = describe_size(out, classifier, lean)
     lines.append(size)
     if replaced:
@@ -122,6 +145,8 @@ def clean(
     which of them were kept and removed, and the predicted candidate. Then confidence: the estimated probability that
     the predicted candidate is the true label; priority: the order in which to review the rows, from 1; scores: that
     probability for every candidate; and the class outside the candidates that the networks prefer, if there is one.
+    With votes, labels and probabilities come from the networks and from how often each annotator is right; the majority
+    is a column beside them, and rows without votes are predicted.
     Run `candidly audit` first for a guess of what cleaning costs.
 
     With --model nothing is trained. If the model was trained on this table, its held-out results are used. Otherwise
@@ -185,7 +210,8 @@ def clean(
             if merged is not None:
                 cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
-                files.write(cleaned_table(rows, cleaned, out), out, separator=rows.schema.separator)
+                result = cleaned_table(rows, cleaned, out, classifier=known)
+                files.write(result, out, separator=rows.schema.separator)
             lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
         else:
             classifier = train(rows, options.training, output) if known is None else known
@@ -195,10 +221,11 @@ def clean(
             if merged is not None and known is not None:
                 cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
-                files.write(cleaned_table(rows, cleaned, out), out, separator=rows.schema.separator)
+                result = cleaned_table(rows, cleaned, out, classifier=classifier)
+                files.write(result, out, separator=rows.schema.separator)
                 write_page(facts, options.report)
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
-    before, agreement = describe_votes(votes)
+        before, agreement = describe_votes(votes, rows, classifier if same else None)
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
 
 
@@ -252,7 +279,7 @@ def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = 
             facts = summarise(classifier, rows.title, rows.ids, rows.labels, levels, checked)
         write_page(facts, options.report)
     lines, found = describe_reuse(*describe_audit(facts, options.report), options.model)
-    before, agreement = describe_votes(votes)
+    before, agreement = describe_votes(votes, rows, classifier)
     options.output.show([describe_status(facts), *before, *lines], found | agreement)
 
 
@@ -298,7 +325,7 @@ def _is_trained_on(
     from candidly.cli.reading import naming
 
     with naming(rows.title), output.busy("comparing the rows with those of the model"):
-        same = classifier.is_trained_on(rows.features, rows.candidates)
+        same = classifier.is_trained_on(rows.features, rows.target)
     if same and classifier.fit_record_ is None:
         raise ValueError(
             f"{model} was trained on {rows.title}, but it was saved without its rows, so their held-out results are "
@@ -345,7 +372,7 @@ def train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) ->
         verbose=int(output.progress),
     )
     with naming(rows.title):
-        classifier.fit(rows.features, rows.candidates, weights=rows.weights, groups=rows.groups)
+        classifier.fit(rows.features, rows.target, groups=rows.groups)
     classifier.schema_ = rows.schema
     return classifier
 
@@ -360,19 +387,15 @@ def _merge(rows: "Labelled", decisions: Path) -> "Merged":
 
 
 def _decided_rows(rows: "Labelled", merged: "Merged") -> "Labelled":
-    """Return rows with the candidates after decisions, to train on; votes on decided rows have no weight."""
+    """Return rows with the candidates after decisions, to train on; raise ValueError if they come from votes."""
     import dataclasses
 
-    import numpy as np
-
-    weights = None
-    if rows.weights is not None:
-        before = list(rows.candidates.classes)
-        weights = np.zeros(merged.candidates.shape)
-        weights[:, [merged.candidates.classes.index(name) for name in before]] = rows.weights
-        decided = list(merged.answers)
-        weights[decided] = merged.candidates.matrix[decided]
-    return dataclasses.replace(rows, candidates=merged.candidates, weights=weights)
+    if rows.votes is not None:
+        raise ValueError(
+            "--decisions cannot be combined with --annotations for training; write a table of candidates with "
+            "`candidly apply` and its --model, and train on that"
+        )
+    return dataclasses.replace(rows, candidates=merged.candidates)
 
 
 def _decide(cleaned: "Cleaned", merged: "Merged") -> "Cleaned":

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from candidly import conformal
-from candidly.candidates import Candidates
+from candidly.candidates import Annotator, Candidates, Votes
 from candidly.checks import arguments
 from candidly.cleaning import Certificate, Cleaner, VerificationPlan, certify, find_cleaner
 from candidly.cleaning.audit import ALPHAS, NOT_CHECKED, Audit, audit
@@ -38,6 +38,7 @@ from candidly.estimator.learners import find_base
 from candidly.estimator.record import Cleaned, FitRecord, Scored, as_array
 from candidly.estimator.saving import Cleaning, SavedClassifier
 from candidly.estimator.sharing import HeldOut, Sharing
+from candidly.estimator.vote_record import VoteRecord
 from candidly.messages import busy, option, warn
 from candidly.methods import Method, find_method
 from candidly.tables import columns
@@ -143,12 +144,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     original_candidates_ : Candidates
         The training rows' candidates before cleaning.
     transduction_ : ndarray, shape (n,)
-        The most probable candidate of each training row, by name.
+        The most probable candidate of each training row, by name. With votes: its most probable class by votes and
+        features, also if nobody voted for it (`fit`, Notes).
     confidence_ : ndarray, shape (n,)
         Estimated probability that `transduction_` is the true label: its entry in `candidate_proba_`.
     candidate_proba_ : ndarray, shape (n, C)
         Estimated probability that each candidate of a training row is the true label; 0 for other classes. A row sums
         to 1: this is the probability among the candidates, at the temperature of `budget_`, not among all classes.
+        With votes: the posterior probability among all classes, for candidates and for `transduction_`.
     priority_ : ndarray of int, shape (n,)
         The order in which to review the training rows: 1 for the lowest `confidence_`. Of rows with equal confidence,
         such as rows with one candidate, those with the highest `outside_proba_` come first.
@@ -156,10 +159,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         The most probable class of all, by name, if it is not a candidate of the training row; None if it is one.
     outside_proba_ : ndarray, shape (n,)
         The probability of `outside_` among all classes; 0 where that is None.
+    annotators_ : tuple of Annotator
+        With votes, how each annotator votes (`candidly.candidates.Annotator`): number of votes, accuracy with an
+        interval, agreement with the others, and the most frequent confusions. Empty without votes.
     budget_ : Budget or None
         The rule that cleans candidates (`candidly.cleaning.Budget`); None with fewer than 100 held-out rows.
     limits_ : ndarray, shape (C,), or None
-        The class limits of `budget_` at level `alpha_`: `clean` removes candidates up to these probabilities.
+        The class limits of `budget_` at level `alpha_`: `clean` removes candidates up to these probabilities. They are
+        those of rows without votes.
     alpha_ : float or None
         The level of `candidates_` and `limits_`; None if `budget_` is None.
     fit_record_ : FitRecord or None
@@ -167,7 +174,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         the rows were divided into shards, it is about a sample of the held-out rows of all of them, while the
         attributes from `candidates_` to `outside_proba_` are those of this process until the model is saved. A
         model that was saved with ``lean=True``, or by an older version, has None, and none of the attributes from
-        `candidates_` to `outside_proba_`.
+        `candidates_` to `annotators_`.
     ledger_ : tuple of VerificationPlan
         The verifications that were planned since `fit` (`plan_verification`); it is saved with the model.
     history_ : dict of ndarray, shape (epochs, networks)
@@ -275,13 +282,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         y : matrix, list, or column of pandas, polars or pyarrow
             Candidates: a boolean matrix (n, C), dense or sparse; lists or sets of class names; text with a `separator`;
             or plain labels, which are single candidates. A row with all classes is unlabelled. If X and y both have an
-            index, as in pandas, it must be the same; rows are not reordered.
+            index, as in pandas, it must be the same; rows are not reordered. Or `candidly.candidates.Votes` on the
+            rows: labels are then chosen by votes and features together (Notes).
         sample_weight : array, shape (n,), optional
             Weights of rows. A weight of 2 has the effect of repeating the row. Weights that are not integers are
             divided by their mean and rounded at random.
         weights : array, shape (n, C), optional
             How much to trust each candidate initially, such as vote counts. Columns of a data frame are matched by
-            class name.
+            class name. With votes, the default is each candidate's fraction of them.
         groups : sequence, length n, optional
             The group of each row, such as its scene, recording or patient: text, numbers or other hashable values. A
             row without a group (None, NaN or an empty text) is a group by itself. Rows that share a group or have equal
@@ -299,6 +307,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         they are those for rows of new groups. Without it, `fit` warns if consecutive rows look like groups
         (`candidly.candidates.find_bags`).
 
+        With votes, the probability of a training row's label is ``p^(1/T) · Π_w π^w``: the networks' held-out
+        probabilities, and for each vote the probability that this annotator gives this label to a row of that class.
+        T and the confusion matrices π^w are fitted to the votes by EM (`candidly.candidates.annotators`). This decides
+        `transduction_`, `candidate_proba_`, `confidence_`, `priority_` and `outside_`, and in which order candidates
+        are removed: `candidates_`, `audit` and `certify`. A label without a vote can be the most probable one. Votes
+        are assumed to be independent given the true label; `certify` needs no such assumption, because its rules are
+        fixed before rows are drawn. Rows that all networks were trained on (``folds=1``) are labelled by votes alone.
+        `predict` and its relatives do not use votes.
+
         The guarantees of `predict_p` assume exchangeable rows. With `groups`, assume instead that groups are
         exchangeable: those of the training rows and a new one. If all groups have the same number of rows and g of
         them are in a fold, a row drawn at random from the new group has the same guarantees less 1/(g + 1) with
@@ -315,11 +332,20 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         sharing = Sharing(Shards.of(shards, n), n)
         if sharing.divided and self.base is not None:
             raise ValueError("base is trained in one process, and the rows are divided; leave base or the shards out")
+        votes, given = (y, "y.candidates") if isinstance(y, Votes) else (None, "y")
+        if sharing.divided and votes is not None:
+            raise ValueError(
+                "y is a Votes, and the rows are divided; votes are combined in one process: leave the shards out, or "
+                "pass y=votes.candidates"
+            )
+        y = y if votes is None else votes.candidates
         seeds = self._seeds(sharing)
-        by_row = {"y": y, "sample_weight": sample_weight, "weights": weights, "groups": groups}
+        by_row = {given: y, "sample_weight": sample_weight, "weights": weights, "groups": groups}
         for name, rows_of_x in by_row.items():
             targets.check_index(X, rows_of_x, name)
         S = sharing.unite(targets.read(y, n, self.classes, self.separator))
+        if votes is not None and weights is None:
+            weights = targets.spread(votes.weights(), votes.candidates.classes, S.classes)
         weights = None if weights is None else check_weights(targets.label_weights(weights, S), S.matrix.shape)
         group = None if groups is None else targets.group_numbers(groups, n)
         copies = count_copies(sample_weight, n, np.random.default_rng(seeds[0]))
@@ -348,7 +374,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         model = self._train(encoded, S, plan, weights, seeds[2], sharing)
         p = crossfit.out_of_fold(model, encoded, torch.from_numpy(plan.row_fold), plan.folds, bool(self.verbose))
         with busy("estimating which candidates are wrong", bool(self.verbose)):
-            self._set_results(encoded, S, plan, p, features, model, seeds[3], started, sharing)
+            self._set_results(encoded, S, plan, p, features, model, seeds[3], started, sharing, votes)
         return self
 
     def _set_results(
@@ -362,8 +388,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         seeds: np.random.SeedSequence,
         started: float,
         sharing: Sharing,
+        votes: Votes | None,
     ) -> None:
-        """Set everything that follows from the probabilities p (n, C) of the training rows.
+        """Set everything that follows from the probabilities p (n, C) of the training rows, and from votes on them.
 
         If the rows are divided, what follows from all of them follows from a sample of the held-out ones, which all
         ranks have; the results of the rows stay with their process.
@@ -388,6 +415,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         more: dict[str, Any] = {"fold": fold, "held_out": held_out}
         more |= {"parameters": parameters, "seconds": time.monotonic() - started}
         more["groups"] = None if plan.groups is None or sharing.divided else torch.from_numpy(plan.groups)
+        if votes is not None:
+            more["voted"] = VoteRecord.of(votes, S.classes, torch.from_numpy(S.matrix.copy()), p, fold)
         self.budget_ = budget
         self._own_rows = own  # rows of this process, where others have further ones
         self.fit_record_: FitRecord | None = FitRecord.of(S, p, **more)
@@ -585,6 +614,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def is_trained_on(self, X: Any, y: Any) -> bool:
         """Return whether these are the rows that `fit` was called with, in the same order."""
         check_is_fitted(self)
+        voted = None if self.fit_record_ is None else self.fit_record_.voted
+        if isinstance(y, Votes) and voted is not None and not voted.same_votes(y):
+            return False
         matrix = targets.align(y, self._class_names, self.separator, unknown=False)
         encoded = self.features_.transform(X)
         return saving.fingerprint(encoded, Candidates(matrix, self._class_names)) == self.trained_on_
@@ -598,7 +630,11 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         kept, reason = scored.sets, None
         if self.budget_ is not None:
             sets = kept[rows]
-            cleaned = self.budget_.apply(scored.log_p(rows), sets, torch.tensor(self.limits_, device="cpu"))
+            scores, limits = scored.scores(rows, self.budget_.temperature), torch.tensor(self.limits_, device="cpu")
+            if isinstance(scored, FitRecord) and scored.voted is not None and self.alpha_ is not None:
+                # The limits of the model are for rows without votes, whose probabilities are less certain.
+                limits = self.budget_.limits(scores, sets, self.alpha_)
+            cleaned = self.budget_.apply(scores, sets, limits)
             reason = None if forced or torch.equal(cleaned, sets) else self.budget_.declined
             if reason is None:
                 kept[rows] = cleaned
@@ -684,6 +720,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def outside_proba_(self) -> NDArray[np.float32]:
         """The probability of `outside_`; 0 where it is None."""
         return self._cleaned.outside_proba
+
+    @property
+    def annotators_(self) -> tuple[Annotator, ...]:
+        """How each annotator votes; empty if `fit` was called without votes."""
+        try:
+            voted = self._training_rows("this attribute").voted
+        except (NotFittedError, ValueError) as error:
+            raise AttributeError(str(error)) from None
+        return () if voted is None else voted.annotators
 
     def _set_limits(self, alpha: float | None, limits: Tensor | None) -> None:
         self.alpha_ = alpha
@@ -914,7 +959,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             if plan is not None:
                 drawn_from = certify.use_levels(order, plan.alpha).isfinite().any(1)
         return audit(
-            record.log_p(rows),
+            record.scores(rows, self.budget_.temperature),
             record.sets[rows],
             self.budget_,
             alphas=levels,
@@ -1031,7 +1076,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.budget_ is None:
             self._refuse_to_clean()
         with busy("ordering the candidates", bool(self.verbose)):
-            levels = self.budget_.levels(record.log_p(record.held_out), record.sets[record.held_out])
+            scores = record.scores(record.held_out, self.budget_.temperature)
+            levels = self.budget_.levels(scores, record.sets[record.held_out])
             return record, verification.fingerprint(record, self.budget_), levels
 
     def save(self, folder: str | Path, more: Mapping[str, bytes] = MappingProxyType({}), *, lean: bool = False) -> None:

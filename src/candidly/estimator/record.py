@@ -12,6 +12,7 @@ from torch import Tensor
 from candidly import conformal
 from candidly.candidates import Candidates
 from candidly.checks.limits import check_bytes
+from candidly.estimator.vote_record import VoteRecord
 
 _PREFIX = "rows."
 _NAMES = {"p", "top", "top_p", "fold", "held_out"}
@@ -86,6 +87,13 @@ class Scored:
         """Return the log-probabilities of some rows, (rows, C), with the probability 0 for all but candidates."""
         return conformal.log(self._spread(0.0)[rows])
 
+    def scores(self, rows: Tensor, temperature: float) -> Tensor:
+        """Return the log-probabilities by which candidates of some rows are removed.
+
+        `temperature` is that of the rule (`Budget.temperature`); it matters only if there are votes.
+        """
+        return self.log_p(rows)
+
     def best(self) -> Tensor:
         """Return the number of each row's most probable candidate, (n,)."""
         return self._spread(-1.0).argmax(1)
@@ -96,25 +104,32 @@ class Scored:
 
     def cleaned(self, kept: Tensor, temperature: float) -> "Cleaned":
         """Return what cleaning gives, for the kept candidates (n, C) and the temperature of probabilities."""
-        classes = self.candidates.classes
         best, q = self.best(), self.probabilities(temperature)
         confidence = q.gather(1, best[:, None])[:, 0].clamp_max(1)  # rounding may exceed 1
-        is_outside = ~self.sets.gather(1, self.top[:, None])[:, 0]
-        outside_p = self.top_p.where(is_outside, 0)
+        return self._collect(kept, best, confidence, q, self.top, self.top_p)
+
+    def _collect(
+        self, kept: Tensor, best: Tensor, confidence: Tensor, q: Tensor, top: Tensor, top_p: Tensor
+    ) -> Cleaned:
+        """Return results, given the chosen labels with their probabilities, and the most probable classes of all."""
+        classes = self.candidates.classes
+        is_outside = ~self.sets.gather(1, top[:, None])[:, 0]
+        outside_p = top_p.where(is_outside, 0)
         order = np.lexsort((-outside_p.numpy(), confidence.numpy()))
         priority = np.empty(len(order), dtype=np.int64)
         priority[order] = np.arange(1, len(order) + 1)
         outside = np.empty(len(order), dtype=object)
         for row in is_outside.nonzero()[:, 0].tolist():
-            outside[row] = classes[int(self.top[row])]
+            outside[row] = classes[int(top[row])]
         results = (as_array(classes)[best.numpy()], confidence.numpy(), q.numpy(), priority, outside, outside_p.numpy())
         for result in results:
             result.setflags(write=False)
         return Cleaned(self.candidates, Candidates(kept.numpy(), classes), *results)
 
-    def _spread(self, other: float) -> Tensor:
-        """Return the probabilities as a matrix (n, C), with the value `other` for all but candidates."""
-        return torch.full(self.candidates.shape, other, dtype=self.p.dtype).masked_scatter_(self.sets, self.p)
+    def _spread(self, other: float, p: Tensor | None = None) -> Tensor:
+        """Return probabilities of candidates as a matrix (n, C), with the value `other` for all other classes."""
+        p = self.p if p is None else p
+        return torch.full(self.candidates.shape, other, dtype=p.dtype).masked_scatter_(self.sets, p)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +158,8 @@ class FitRecord(Scored):
         Rows with the same number were held out together: they share a group or have equal features, directly or
         through other rows. -1 for rows without weight that are connected with no other. None if `fit` was called
         without groups.
+    voted : VoteRecord or None
+        Votes on the rows, and the posterior labels; None if `fit` was called without votes.
     """
 
     fold: Tensor
@@ -150,6 +167,25 @@ class FitRecord(Scored):
     parameters: Mapping[str, Any]
     seconds: float
     groups: Tensor | None = None
+    voted: VoteRecord | None = None
+
+    def scores(self, rows: Tensor, temperature: float) -> Tensor:
+        """Return what candidates of some rows are removed by.
+
+        With votes these are the logarithms of the posterior times `temperature`: at the temperature of the rule the
+        probabilities of candidates are then those of the posterior, and at its cautious one, they are less certain.
+        """
+        if self.voted is None:
+            return super().scores(rows, temperature)
+        return temperature * conformal.log(self._spread(0.0, self.voted.p)[rows])
+
+    def cleaned(self, kept: Tensor, temperature: float) -> Cleaned:
+        """Return what cleaning gives; with votes, labels and probabilities are those of the posterior."""
+        if self.voted is None:
+            return super().cleaned(kept, temperature)
+        top, top_p = self.voted.top, self.voted.top_p
+        q = self._spread(0.0, self.voted.p).scatter_(1, top[:, None], top_p[:, None])
+        return self._collect(kept, top, top_p.clamp_max(1), q, top, top_p)
 
     @property
     def nbytes(self) -> int:
@@ -168,7 +204,8 @@ class FitRecord(Scored):
         whole = {"top": self.top, "fold": self.fold, "held_out": self.held_out}
         whole |= {} if self.groups is None else {"groups": self.groups}
         found = {name: _narrow(values.numpy()) for name, values in whole.items()} | smaller
-        return {f"{_PREFIX}{name}": value for name, value in (found | {"p": self.p, "top_p": self.top_p}).items()}
+        named = {f"{_PREFIX}{name}": value for name, value in (found | {"p": self.p, "top_p": self.top_p}).items()}
+        return named | ({} if self.voted is None else self.voted.tensors())
 
     @classmethod
     def of_tensors(
@@ -179,6 +216,7 @@ class FitRecord(Scored):
         parameters: Mapping[str, Any],
         seconds: float,
         size: int,
+        votes: Any = None,
     ) -> "FitRecord":
         """Return the record whose `tensors` returned these.
 
@@ -194,13 +232,16 @@ class FitRecord(Scored):
             The other fields.
         size : int
             Size of the file in bytes, which limits how much memory its content may take.
+        votes : dict, optional
+            What `VoteRecord.to_json` returned, if there are votes.
 
         Raises
         ------
         ValueError
             If they are damaged.
         """
-        found = {name.removeprefix(_PREFIX): value for name, value in tensors.items()}
+        cast = {name: value for name, value in tensors.items() if not name.startswith(_PREFIX)}
+        found = {name.removeprefix(_PREFIX): tensors[name] for name in tensors.keys() - cast.keys()}
         n = _length(found.get("top_p"))
         check_bytes("the record of the training rows", n * len(classes), size)
         names = set(found) - {"groups"}
@@ -216,7 +257,9 @@ class FitRecord(Scored):
         _require(len(held_out.unique()) == len(held_out) and torch.equal(_count(fold[held_out], len(counts)), counts))
         row = torch.arange(n).repeat_interleave(torch.from_numpy(candidates.sizes))
         _require(bool((p <= top_p[row]).all()))
-        return cls(candidates, p, top, top_p, fold, held_out, parameters, float(seconds), groups)
+        _require(bool(cast) == (votes is not None))
+        voted = VoteRecord.of_parts(cast, votes, classes, candidates.sizes) if cast else None
+        return cls(candidates, p, top, top_p, fold, held_out, parameters, float(seconds), groups, voted)
 
 
 def as_array(names: tuple[Any, ...]) -> np.ndarray[Any, Any]:

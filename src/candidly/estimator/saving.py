@@ -138,6 +138,8 @@ class SavedClassifier:
             given = self.record.parameters.items()
             changed = {name: _to_json(value) for name, value in given if value is not self.parameters[name]}
             rows = {"seconds": self.record.seconds, "parameters": changed}  # at the time of `fit`, where they differ
+            if self.record.voted is not None:
+                rows["votes"] = self.record.voted.to_json()
             ledger = [plan.to_json() for plan in self.ledger]
         facts["estimator"] = {
             "parameters": {name: _to_json(value) for name, value in self.parameters.items()},
@@ -181,6 +183,7 @@ class SavedClassifier:
             raise ValueError(f"{folder} holds no classifier; if it holds a Model, use candidly.Model.load")
         size = sum(value.nbytes for value in tensors.values())
         scores, limits, rows = (_take(tensors, prefix) for prefix in ("calibration.", _CLEANING, "rows."))
+        rows |= _take(tensors, "votes.")
         components = _take(tensors, _COMPONENTS).get(_COMPONENTS)
         if "learners" in facts:
             data = states.read_more(folder, learner_files.FILE)
@@ -235,9 +238,11 @@ def _read_record(
     size: int,
 ) -> FitRecord:
     """Return the record of the training rows; `parameters` are those that were saved with the model."""
-    validate({"seconds": number, "parameters": instance(dict)})(facts, "rows")
-    changed = _parameters(facts["parameters"], parameters)
-    return FitRecord.of_tensors(tensors, classes, calibration.counts, {**parameters, **changed}, facts["seconds"], size)
+    votes = facts.get("votes") if isinstance(facts, dict) else None
+    known = {"seconds": number, "parameters": instance(dict)} | ({} if votes is None else {"votes": instance(dict)})
+    validate(known)(facts, "rows")
+    given = {**parameters, **_parameters(facts["parameters"], parameters)}
+    return FitRecord.of_tensors(tensors, classes, calibration.counts, given, facts["seconds"], size, votes)
 
 
 def _take(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -19,8 +19,6 @@ def read(y: Any, n: int, classes: Iterable[Hashable] | None, separator: str | No
     """Return the candidates of n rows. Labels of shape (n, 1) are flattened with a warning, as in scikit-learn."""
     if y is None:
         raise ValueError("PartialLabelClassifier requires y to be passed, but the target y is None; pass candidates")
-    if isinstance(y, candidates.Votes):
-        raise ValueError("y is a Votes; pass its candidates, and weights=votes.weights()")
     if np.ndim(getattr(y, "shape", 0)) == 1 and tuple(y.shape)[1:] == (1,):
         y = column_or_1d(y, warn=True)
     if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind == "f" and classes is None:
@@ -37,6 +35,20 @@ def read(y: Any, n: int, classes: Iterable[Hashable] | None, separator: str | No
         # Lists may name a few classes by numbers such as 0.5.
         _refuse_measurements(numbers if 2 * len(numbers) > max(n, 20) else numbers[~np.isfinite(numbers)])
     return S
+
+
+def spread(weights: NDArray[np.float64], names: Sequence[Hashable], classes: Sequence[Hashable]) -> NDArray[np.float64]:
+    """Return a matrix whose columns have `names` as one whose columns are all `classes`; 0 for the others.
+
+    Examples
+    --------
+    >>> spread(np.array([[0.2, 0.8]]), ["dog", "cat"], ["ant", "cat", "dog"])
+    array([[0. , 0.8, 0.2]])
+    """
+    position = {name: j for j, name in enumerate(classes)}
+    found = np.zeros((len(weights), len(classes)))
+    found[:, [position[name] for name in names]] = weights
+    return found
 
 
 def _refuse_measurements(numbers: NDArray[Any]) -> None:
@@ -112,6 +124,8 @@ def align(
     names = tuple(classes)
     if y is None:
         raise ValueError("y is None; pass the candidates of each row")
+    if isinstance(y, candidates.Votes):
+        y = y.candidates
     if isinstance(y, Candidates):
         _compare(y.classes, names)
         if not unknown and not set(y.classes) <= set(names):

@@ -24,6 +24,7 @@ HISTORY = (
     *("accuracy", "true_kept"),
 )
 MOST_SHOWN, MOST_DOUBTFUL = 30, 1000  # classes in the matrices, and rows in the list
+MOST_ANNOTATORS = 200
 _ROUNDING = 1e-9  # tolerance for a value that lies on computed bounds
 
 
@@ -54,6 +55,25 @@ class Doubtful(TypedDict):
     outside: int | None
     outside_score: float | None
     true: int | None
+
+
+class ConfusionFacts(TypedDict):
+    """A label that an annotator gives instead of the true one, as in `candidly.candidates.Confusion`, by number."""
+
+    true: int
+    given: int
+    votes: float
+    fraction: float
+
+
+class AnnotatorFacts(TypedDict):
+    """How an annotator votes, as in `candidly.candidates.Annotator`; all annotators of anonymous votes have no name."""
+
+    name: str | None
+    votes: int
+    accuracy: list[float]
+    agreement: float | None
+    confusions: list[ConfusionFacts]
 
 
 class Bin(TypedDict):
@@ -173,6 +193,8 @@ class ReportFacts:
     doubtful : list of Doubtful
         At most 1000 rows, the most doubtful first; fewer if they have very many candidates.
     reliability : list of Bin
+    annotators : list of AnnotatorFacts
+        At most 200 annotators, the least accurate first; empty without votes.
     truth : Truth or None
         None if no true labels are known.
     audit : AuditFacts or None
@@ -205,6 +227,7 @@ class ReportFacts:
     removed: list[list[int]] = field(default_factory=list)
     doubtful: list[Doubtful] = field(default_factory=list)
     reliability: list[Bin] = field(default_factory=list)
+    annotators: list[AnnotatorFacts] = field(default_factory=list)
     truth: Truth | None = None
     audit: AuditFacts | None = None
 
@@ -246,7 +269,8 @@ def _check(facts: Any, names: list[str]) -> None:
     for i, row in enumerate(facts["doubtful"]):
         require(set(row["removed"]) < set(row["candidates"]), f"doubtful[{i}]['removed']", row["removed"])
         require(len(row["scores"]) == len(row["candidates"]), f"doubtful[{i}]['scores']", row["scores"])
-        require(row["predicted"] in row["candidates"], f"doubtful[{i}]['predicted']", row["predicted"])
+        chosen = [*row["candidates"], row["outside"]]  # with votes, a class that is not a candidate may be chosen
+        require(row["predicted"] in chosen, f"doubtful[{i}]['predicted']", row["predicted"])
         require(row["outside"] not in row["candidates"], f"doubtful[{i}]['outside']", row["outside"])
         both = (row["outside"] is None) == (row["outside_score"] is None)
         require(both, f"doubtful[{i}]['outside_score']", row["outside_score"])
@@ -297,6 +321,9 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         "outside_score": optional(share),
         "true": optional(index),
     }
+    confusion = {"true": index, "given": index, "votes": number, "fraction": share}
+    annotator = {"name": optional(text), "votes": count(1), "accuracy": _check_estimate, "agreement": rate}
+    annotator |= {"confusions": list_of(record(confusion), 0)}
     one_bin = {"low": share, "high": share, "count": counted, "probability": rate, "covering": rate, "accuracy": rate}
     truth = {"rows": counted, "outside": counted, "accuracy": rate, "true_lost": rate, "wrong_removed": rate}
     return {
@@ -305,6 +332,7 @@ def _row_checks(classes: int, rows: int, shown: int) -> dict[str, Check]:
         **dict.fromkeys(("together", "removed"), matrix),
         "doubtful": list_of(record(doubtful), 0, MOST_DOUBTFUL),
         "reliability": list_of(record(one_bin), 0),
+        "annotators": list_of(record(annotator), 0, MOST_ANNOTATORS),
         "truth": optional(record(truth)),
     }
 

@@ -34,7 +34,7 @@ def read(model: Path) -> ReportFacts:
 
 
 def _upgrade(facts: Any) -> Any:
-    """Return facts of version 0.1 in their present form, with None for what that version did not save.
+    """Return facts of older versions in their present form, with None for what those versions did not save.
 
     Other facts, also damaged ones, are returned as they are.
     """
@@ -44,6 +44,7 @@ def _upgrade(facts: Any) -> Any:
             "reliability": [_rename(one, "confidence", "probability") for one in facts["reliability"]],
             "truth": _upgrade_truth(facts["truth"]),
             "audit": _upgrade_audit(facts["audit"], facts["rows"]),
+            "annotators": facts.get("annotators", []),
         }
     except (TypeError, KeyError, AttributeError, ValueError):
         return facts

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from candidly import __version__, metrics
-from candidly.candidates import Candidates
+from candidly.candidates import Annotator, Candidates
 from candidly.checks import arguments
 from candidly.cleaning.audit import ALPHAS
 from candidly.cleaning.budget import MIN_ROWS
@@ -18,7 +18,18 @@ from candidly.engine.description import describe
 from candidly.estimator import FitRecord, PartialLabelClassifier, targets
 from candidly.estimator.crossfit import Trained
 from candidly.estimator.learners import Learners
-from candidly.report.facts import HISTORY, MOST_DOUBTFUL, MOST_SHOWN, Bin, Curve, Doubtful, ReportFacts, Truth
+from candidly.report.facts import (
+    HISTORY,
+    MOST_ANNOTATORS,
+    MOST_DOUBTFUL,
+    MOST_SHOWN,
+    AnnotatorFacts,
+    Bin,
+    Curve,
+    Doubtful,
+    ReportFacts,
+    Truth,
+)
 from candidly.tables.schema import Schema
 
 _BINS = 10
@@ -105,6 +116,7 @@ def summarise(
         removed=_removed(S.matrix & ~kept.matrix, best, shown),
         doubtful=_doubtful(classifier, record, best, ids, None if labels is None else labels[0]),
         reliability=_reliability(record, labels),
+        annotators=_annotators(classifier.annotators_, S.classes),
         audit=audit,
         truth=None if labels is None else _compare_held_out(classifier, record, best, *labels),
     )
@@ -121,17 +133,24 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
     S, kept, model = record.candidates, classifier.candidates_, classifier.model_
     folds, noun = len(classifier.calibration_.counts), "classifiers" if isinstance(model, Learners) else "networks"
     lines = [
-        f"{len(S)} rows have {S.mean_size:.2f} candidates on average, of {len(S.classes)} classes; "
-        f"{int(S.singletons.sum())} rows have one candidate.",
+        f"{len(S):,} rows have {S.mean_size:.2f} candidates on average, of {len(S.classes):,} classes; "
+        f"{int(S.singletons.sum()):,} of them have one candidate.",
         _describe_training(model, classifier.n_iter_),
     ]
     held_out = len(record.held_out)
     if folds > 1:
         lines.append(f"Every row was scored by {noun} that were not trained on it ({folds} folds).")
     elif held_out:
-        lines.append(f"{held_out} rows were held out; the {noun} that scored the other rows were trained on them.")
+        lines.append(f"{held_out:,} rows were held out; the {noun} that scored the other rows were trained on them.")
     else:
         lines.append("No rows were held out, so no candidate was removed.")
+    if record.voted is not None:
+        given, chosen = len(record.voted.table.task), classifier.transduction_
+        outside = int((~S.matrix[np.arange(len(S)), targets.number(chosen, S.classes, len(S))[0]]).sum())
+        lines.append(
+            f"{given} votes were combined with these scores: each counts by how often its annotator gives this label "
+            f"to rows of each class. In {outside} rows the chosen label is not a candidate."
+        )
     declined = None if classifier.budget_ is None else classifier.budget_.declined
     if held_out and classifier.budget_ is None:
         lines.append(
@@ -147,7 +166,7 @@ def _describe(classifier: PartialLabelClassifier, record: FitRecord) -> list[str
             "candidate of a row was always kept."
         )
         lines.append(
-            f"{removed} of {removable} removable candidates were removed; {kept.mean_size:.2f} per row remain."
+            f"{removed:,} of {removable:,} removable candidates were removed; {kept.mean_size:.2f} per row remain."
         )
     return lines
 
@@ -242,6 +261,29 @@ def _doubtful(
             }
         )
     return found
+
+
+def _annotators(annotators: Sequence[Annotator], classes: Sequence[Any]) -> list[AnnotatorFacts]:
+    """Return the annotators, the least accurate first."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    return [
+        {
+            "name": None if one.name is None else str(one.name)[:_LONGEST],
+            "votes": one.votes,
+            "accuracy": [one.accuracy, one.low, one.high],
+            "agreement": one.agreement,
+            "confusions": [
+                {
+                    "true": numbers[each.true],
+                    "given": numbers[each.given],
+                    "votes": each.votes,
+                    "fraction": each.fraction,
+                }
+                for each in one.confusions
+            ],
+        }
+        for one in sorted(annotators, key=lambda one: one.high)[:MOST_ANNOTATORS]
+    ]
 
 
 def _reliability(record: FitRecord, labels: tuple[NDArray[np.intp], NDArray[np.bool_]] | None) -> list[Bin]:

@@ -7,7 +7,17 @@ from typing import Any
 from candidly.cleaning.audit import NOISY, Audit
 from candidly.messages import cut
 from candidly.report import charts
-from candidly.report.facts import HISTORY, AuditFacts, DoubtFacts, Doubtful, LevelFacts, PairFacts, ReportFacts
+from candidly.report.facts import (
+    HISTORY,
+    MOST_ANNOTATORS,
+    AnnotatorFacts,
+    AuditFacts,
+    DoubtFacts,
+    Doubtful,
+    LevelFacts,
+    PairFacts,
+    ReportFacts,
+)
 from candidly.report.texts import MISSING, duration, fixed, guess, interval, percent, rounded, visible, whole
 
 _CURVES = {
@@ -17,7 +27,10 @@ _CURVES = {
     "mean_candidates": ("Candidates per row", "candidates that the method learns from"),
     "covering_rate": ("Held-out covering rate", "fraction of predictions that are candidates"),
     "share_changed": ("Rows changed", "fraction of rows with a removed candidate"),
-    "estimated_lost": ("True labels lost (guess)", "fraction of rows; computed without true labels"),
+    "estimated_lost": (
+        "Lost while training (guess)",
+        "fraction of rows; computed without true labels",
+    ),
     "accuracy": ("Accuracy", "on rows with a known true label"),
     "true_kept": ("True labels kept", "on rows with a known true label"),
 }
@@ -25,9 +38,10 @@ _LONGEST_NAME = 24  # characters of a name in the table
 _LONGEST_HINT = 400  # characters of a name in a tooltip
 _LONGEST_LINE = 1000  # characters of a sentence or setting
 _MOST_OPTIONS = 200  # classes that doubtful rows can be filtered by
-_MOST_NAMES = 8  # names in a cell
+_MOST_NAMES = 6  # names in a cell
+_MOST_CONFUSIONS = 3  # confusions of an annotator
 _MOST_PAIRS = 3  # pairs of classes listed below a heat map
-_MOST_DOUBTS = 20  # doubtful classes, and pairs of them, in a table
+_MOST_DOUBTS = 10  # doubtful classes, and pairs of them, that are shown at once
 _COSTS = {
     "lost": ("True labels lost (guess)", "fraction of rows whose true label is removed"),
     "removed": ("Wrong candidates removed (guess)", "fraction of all wrong candidates"),
@@ -87,6 +101,8 @@ def view(facts: ReportFacts) -> dict[str, Any]:
         "has_truth": any(row["true"] is not None for row in facts.doubtful),
         "options": [(index, cut(names[index], 60)) for index in options],
         "more_options": more_options,
+        "annotators": [_annotator(one, names) for one in facts.annotators],
+        "most_annotators": MOST_ANNOTATORS,
         "reliability": charts.reliability(facts.reliability) if facts.reliability else None,
         "bins": [
             (
@@ -181,7 +197,7 @@ def _cost(facts: ReportFacts, audit: AuditFacts, names: list[str]) -> dict[str, 
         "noisy": audit["missing"][1] > NOISY,
         "missing": guess(audit["missing"]),
         "doubts": [
-            {"label": label, "rows": rows[:_MOST_DOUBTS], "more": len(rows[_MOST_DOUBTS:])}
+            {"label": label, "rows": rows[:_MOST_DOUBTS], "more": rows[_MOST_DOUBTS:]}
             for label, rows in (
                 ("Classes that cannot be told apart", [_doubt(one["numbers"], one, names) for one in audit["pairs"]]),
                 ("Doubtful classes", [_doubt([one["number"]], one, names) for one in audit["classes"]]),
@@ -288,6 +304,20 @@ def _doubtful(row: Doubtful, names: list[str], options: set[int]) -> dict[str, A
         "true": None if true is None else Name.of(names[true]),
         "fate": fate,
         "classes": " ".join(map(str, sorted(options.intersection(_classes_of(row))))),
+    }
+
+
+def _annotator(one: AnnotatorFacts, names: list[str]) -> dict[str, Any]:
+    return {
+        "name": Name.of("all annotators" if one["name"] is None else visible(one["name"])),
+        "votes": whole(one["votes"]),
+        "accuracy": percent(one["accuracy"][0]),
+        "interval": interval(one["accuracy"]),
+        "agreement": percent(one["agreement"]),
+        "confusions": [
+            (Name.of(names[each["true"]]), Name.of(names[each["given"]]), percent(each["fraction"]))
+            for each in one["confusions"][:_MOST_CONFUSIONS]
+        ],
     }
 
 

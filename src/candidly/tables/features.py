@@ -32,6 +32,8 @@ from candidly.tables.reduction import Reduction, can_reduce, check_finite
 _ESTIMATOR = "PartialLabelClassifier"  # scikit-learn's messages name it
 _IN_ORDER = "columns are taken in their order"
 _LINES = 20  # lines of a description for each kind of column
+_FEW = 3  # columns with missing values that have a line each
+_LISTED = 5  # columns that are named in one line, those with the most missing values first
 _MOST_PIXELS = 2**31 - 1  # numbers in one image
 
 
@@ -217,7 +219,7 @@ class Features:
             number = len(constant)
             lines.append(f"{number} constant {_plural('column', number)} set to 0: {listed(constant, _LINES)}")
         lines += _cut([f"{name}: {column.read_as}" for name, column in numbers if column.read_as])
-        lines += _cut([f"{name}: {column.describe_missing(self.rows)}" for name, column in numbers if column.missing])
+        lines += _describe_missing([(name, column) for name, column in numbers if column.missing], self.rows)
         lines += _cut([f"{name}: {column.describe()}" for name, column in categories])
         return lines
 
@@ -438,6 +440,16 @@ class _Encoder:
 
 def _plural(word: str, number: int) -> str:
     return word if number == 1 else f"{word}s"
+
+
+def _describe_missing(columns: list[tuple[str, Number]], rows: int) -> list[str]:
+    """Return a line for each of a few columns with missing values, or one line for many of them."""
+    if len(columns) <= _FEW:
+        return [f"{name}: {column.describe_missing(rows)}" for name, column in columns]
+    most = sorted(columns, key=lambda one: -one[1].missing)
+    counts = [f"{name} ({'all' if column.missing == rows else column.missing})" for name, column in most]
+    what = "missing values, which are replaced by the mean, with indicator columns"
+    return [f"{len(columns)} columns have {what}: {listed(counts, _LISTED)}"]
 
 
 def _cut(lines: list[str]) -> list[str]:

@@ -42,12 +42,16 @@ _A_SCHEMA = "a candidly.tables.Schema, such as Schema('candidates')"
 
 @dataclass(frozen=True)
 class VoteColumns:
-    """Which columns of a table hold votes: `task`, `worker` and `label`, or `task` and one column per annotator."""
+    """Which columns of a table hold votes: `task`, `worker` and `label`, or `task` and one column per annotator.
+
+    `delimiter` is that of the table if it is a CSV file; by default, it is that of the features.
+    """
 
     task: str | None = None
     worker: str | None = None
     label: str | None = None
     annotators: Sequence[str] | None = None
+    delimiter: str | None = None
 
     def __post_init__(self) -> None:
         if self.annotators is not None and (self.worker or self.label):
@@ -72,6 +76,28 @@ class VoteColumns:
 
 
 @dataclass(frozen=True, eq=False)
+class Unvoted:
+    """Rows of the features that have no votes.
+
+    Attributes
+    ----------
+    features : pyarrow.Table
+        The columns to learn from.
+    id_column : pyarrow.ChunkedArray
+        The column of ids, unchanged.
+    labels : list of str or None
+        True labels as text, None where they are unknown; None if there is no column of labels.
+    place : ndarray of int
+        The numbers of these rows in the table; the rows with votes have the other numbers, in their order.
+    """
+
+    features: Any
+    id_column: Any
+    labels: list[str | None] | None
+    place: NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
 class Labelled:
     """Rows with candidates.
 
@@ -91,10 +117,12 @@ class Labelled:
         The ids as text.
     labels : list of str or None
         True labels as text, None where they are unknown; None if there is no column of labels.
-    weights : ndarray, shape (n, C), or None
-        Fractions of the votes.
     groups : list of str or None
         The group of each row as text, None where it has none; None if there is no column of groups.
+    votes : Votes or None
+        The votes on the rows, in their order; None if candidates were read from a column.
+    unvoted : Unvoted or None
+        Rows without votes; None if there are none.
     """
 
     title: str
@@ -104,8 +132,19 @@ class Labelled:
     id_column: Any = None
     ids: list[str] | None = None
     labels: list[str | None] | None = None
-    weights: NDArray[np.float64] | None = None
     groups: list[str | None] | None = None
+    votes: Votes | None = None
+    unvoted: Unvoted | None = None
+
+    @property
+    def target(self) -> Candidates | Votes:
+        """What `PartialLabelClassifier.fit` takes as y: the votes, or the candidates."""
+        return self.candidates if self.votes is None else self.votes
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        """Fractions of the votes, shape (n, C); None if there are no votes."""
+        return None if self.votes is None else self.votes.weights()
 
 
 def read_labelled(
@@ -192,6 +231,8 @@ def read_votes(
     classes: Sequence[str] | None = None,
     min_votes: int = 1,
     min_share: float = 0.0,
+    anonymous: bool = False,
+    skip_tasks: bool = False,
     like: Schema | None = None,
     texts: Sequence[str] = (),
 ) -> tuple[Labelled, Votes]:
@@ -208,8 +249,17 @@ def read_votes(
         the votes. The groups may also be a column of the votes, if the table of features has no such column.
     classes, like, texts
         As in `read_labelled`.
-    min_votes, min_share
+    min_votes, min_share, anonymous
         As in `candidly.candidates.from_annotations`.
+    skip_tasks : bool
+        Whether to leave out tasks without features, with a warning, instead of raising ValueError.
+
+    Returns
+    -------
+    rows : Labelled
+        The rows with votes; its `unvoted` are the other rows.
+    votes : Votes
+        All votes, in the order of the table of votes.
 
     Raises
     ------
@@ -219,13 +269,21 @@ def read_votes(
     Warns
     -----
     UserWarning
-        When rows of the features have no votes: they are left out.
+        When rows of the features have no votes, or tasks without features are skipped.
     """
     arguments.instance("columns", columns, VoteColumns, "candidly.tables.VoteColumns, such as VoteColumns('task')")
     arguments.instance("schema", schema, Schema, _A_SCHEMA)
+    skip_tasks = arguments.flag("skip_tasks", skip_tasks)
     grouping = [] if schema.groups is None else [schema.groups]
-    found = files.read(votes, delimiter=schema.delimiter, texts=[*columns.columns, *grouping])
-    schema = replace(schema, candidates=None, id=schema.id or columns.columns[0])
+    delimiter = schema.delimiter if columns.delimiter is None else columns.delimiter
+    try:
+        found = files.read(votes, delimiter=delimiter, texts=[*columns.columns, *grouping])
+    except ValueError as error:
+        own = option("votes-delimiter", python="VoteColumns.delimiter")
+        raise ValueError(str(error).replace(option("delimiter"), own)) from error
+    arguments.instance("like", like, (Schema, NoneType), "a candidly.tables.Schema, or None")
+    known_id = None if like is None else like.id
+    schema = replace(schema, candidates=None, id=schema.id or known_id or columns.columns[0])
     table = _read(source, schema, like, texts)
     name = name_of(source)
     schema = schema.completed(like, table.column_names)
@@ -241,11 +299,21 @@ def read_votes(
     features, schema = choose_features(table, name, schema)
     _check_encoders(schema, like, name)
     check_types(table.select(features), name)
-    counted = _count(found, name_of(votes), columns, classes, min_votes, min_share)
+    counted = _count(found, name_of(votes), columns, classes, min_votes, min_share, anonymous)
     tasks = [as_text(task).strip() for task in counted.tasks]
-    rows, order = _match(table.column(schema.id), name, schema, tasks, name_of(votes))
-    candidates = Candidates(counted.candidates.matrix[order], tuple(map(str, counted.candidates.classes)))
-    return _collect(table.take(rows), name, features, schema, candidates, counted.weights()[order]), counted
+    rows, order = _match(table.column(schema.id), name, schema, tasks, name_of(votes), skip_tasks)
+    chosen = counted.select(order).with_classes(map(str, counted.candidates.classes))
+    candidates = Candidates(chosen.candidates.matrix, chosen.candidates.classes)
+    labelled = _collect(table.take(rows), name, features, schema, candidates)
+    others = np.setdiff1d(np.arange(table.num_rows), rows)
+    unvoted = None
+    if len(others):
+        rest = table.take(others)
+        labels = None
+        if schema.labels is not None:
+            labels = _read_labels(rest.column(schema.labels), name, schema.labels, candidates, 0)
+        unvoted = Unvoted(rest.select(features), rest.column(schema.id), labels, others)
+    return replace(labelled, votes=chosen, unvoted=unvoted), counted
 
 
 def _read(source: files.FilePath, schema: Schema, like: Schema | None, texts: Sequence[str]) -> Any:
@@ -319,7 +387,13 @@ def _is_feature(kind: Any) -> bool:
 
 
 def _count(
-    table: Any, file: str, columns: VoteColumns, classes: Sequence[str] | None, min_votes: int, min_share: float
+    table: Any,
+    file: str,
+    columns: VoteColumns,
+    classes: Sequence[str] | None,
+    min_votes: int,
+    min_share: float,
+    anonymous: bool,
 ) -> Votes:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -347,6 +421,7 @@ def _count(
             classes=classes,
             min_votes=min_votes,
             min_share=min_share,
+            anonymous=anonymous,
         )
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
@@ -371,7 +446,7 @@ def _add_groups(table: Any, file: str, schema: Schema, votes: Any, votes_file: s
 
 
 def _match(
-    column: Any, file: str, schema: Schema, tasks: list[str], votes: str
+    column: Any, file: str, schema: Schema, tasks: list[str], votes: str, skip_tasks: bool
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows that have votes, and the position of each among the tasks."""
     ids = read_ids(column, file, str(schema.id))
@@ -379,14 +454,23 @@ def _match(
     lacking = set(position) - set(ids)
     if lacking:
         first = next(task for task in tasks if task in lacking)
-        raise ValueError(
+        message = (
             f"{file} has no row for {len(lacking)} of {len(tasks)} tasks of {votes}, such as {first!r} in column "
-            f"{schema.id!r}; add them, or name the column with {OPTIONS['id']}"
+            f"{schema.id!r}"
         )
+        if not skip_tasks or len(lacking) == len(tasks):
+            raise ValueError(
+                f"{message}; add them, name the column with {OPTIONS['id']}, or leave the tasks out with "
+                f"{option('skip-tasks', python='skip_tasks')}"
+            )
+        warn(f"{message}; they are left out")
     rows = np.array([i for i, one in enumerate(ids) if one in position], np.intp)
     if len(rows) < len(ids):
         first = next(one for one in ids if one not in position)
-        warn(f"{file}: left out {len(ids) - len(rows)} of {len(ids)} rows that have no votes, such as {first!r}")
+        warn(
+            f"{file}: {len(ids) - len(rows)} of {len(ids)} rows have no votes, such as {first!r}; they are not trained "
+            "on, and the model predicts their labels"
+        )
     return rows, np.array([position[ids[i]] for i in rows], np.intp)
 
 
@@ -396,7 +480,6 @@ def _collect(
     features: list[str],
     schema: Schema,
     candidates: Candidates,
-    weights: NDArray[np.float64] | None = None,
     start: int = 0,
 ) -> Labelled:
     id_column = None
@@ -410,9 +493,7 @@ def _collect(
     groups = None
     if schema.groups is not None:
         groups = _read_groups(table.column(schema.groups), file, schema.groups)
-    return Labelled(
-        Path(file).name, table.select(features), candidates, schema, id_column, ids, labels, weights, groups
-    )
+    return Labelled(Path(file).name, table.select(features), candidates, schema, id_column, ids, labels, groups)
 
 
 def read_ids(column: Any, file: str, id_: str, start: int = 0) -> list[str]:

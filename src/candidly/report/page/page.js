@@ -7,6 +7,7 @@
   const find = document.getElementById("find");
   const choice = document.getElementById("class");
   const shown = document.getElementById("shown");
+  const whole = (number) => number.toLocaleString("en-GB");
   const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
   // Read all cells once, so that sorting and filtering only compare.
@@ -48,7 +49,7 @@
     body.replaceChildren(...selected.slice(0, step).map((one) => one.row));
     box.scrollTop = 0;
     table.setAttribute("aria-rowcount", selected.length + 1);
-    shown.textContent = `${selected.length} of ${rows.length} rows`;
+    shown.textContent = `${whole(selected.length)} of ${whole(rows.length)} listed rows`;
     heads.forEach((head, i) => {
       head.setAttribute("aria-sort", i !== column ? "none" : direction > 0 ? "ascending" : "descending");
     });
