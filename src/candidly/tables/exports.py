@@ -1,0 +1,281 @@
+"""Exports of annotation tools: the votes, fields and true labels of tasks, from Label Studio or Argilla."""
+
+import glob
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from candidly import store
+from candidly.candidates.values import as_text
+from candidly.messages import listed, option, warn
+from candidly.tables import argilla, label_studio
+from candidly.tables.files import FilePath, reading, suffix_of
+from candidly.tables.tasks import Task
+
+__all__ = ["TRUTH", "Export", "is_export", "of_table", "read_export"]
+
+SUFFIXES = (".json", ".jsonl")
+WORKER, LABEL = "worker", "label"
+TRUTH = "ground_truth"
+"""The column of true labels in the fields of an export."""
+
+_MOST_BYTES = 2**28  # of a file; the Python objects take many times as much memory
+_PYTHON_NAMES = {"task": "VoteColumns.task", "label": "VoteColumns.label"}
+
+
+@dataclass(frozen=True, eq=False)
+class Export:
+    """Tasks that an annotation tool exported.
+
+    Attributes
+    ----------
+    name : str
+        The file, or the pattern of files.
+    key : str
+        The column of task ids: a field of the tasks, or else the id that the tool gave them.
+    tasks : dict of str to Task
+        The tasks by id, in their order.
+    tags : tuple of str, or None
+        In Label Studio, the names of the control tag and of the object tag that it labels, if there are annotations.
+    """
+
+    name: str
+    key: str
+    tasks: Mapping[str, Task]
+    tags: tuple[str, str] | None = None
+
+    @property
+    def truth(self) -> dict[str, str]:
+        """The true labels of tasks by id, from annotations that are marked as ground truth."""
+        return {name: task.truth[0] for name, task in self.tasks.items() if task.truth}
+
+    def votes(self) -> Any:
+        """Return an Arrow table with one row per vote: the column `key`, worker and label."""
+        import pyarrow as pa
+
+        found = [(name, *vote) for name, task in self.tasks.items() for vote in task.votes]
+        if not found:
+            raise ValueError(
+                f"{self.name} has no annotations, or all of them were cancelled or are ground truth; export tasks "
+                "after they were annotated"
+            )
+        columns = zip(*found, strict=True)
+        return pa.table({n: self._texts(c, n) for n, c in zip((self.key, WORKER, LABEL), columns, strict=True)})
+
+    def rows(self, texts: Iterable[str] = ()) -> Any:
+        """Return an Arrow table with one row per task: the column `key`, its fields, and true labels if there are some.
+
+        As in CSV, fields of texts that are all numbers become numbers, except for those named in `texts`. Fields that
+        hold lists or objects are left out, with a warning.
+        """
+        import pyarrow as pa
+
+        fields = dict.fromkeys(field for task in self.tasks.values() for field in task.data if field != self.key)
+        columns: dict[str, Any] = {self.key: self._texts(self.tasks, self.key)}
+        nested = []
+        for field in fields:
+            values = [task.data.get(field) for task in self.tasks.values()]
+            if any(isinstance(value, list | dict) for value in values):
+                nested.append(field)
+            else:
+                columns[field] = self._column(values, field, field in texts)
+        if nested:
+            warn(f"{self.name}: the fields {listed(map(repr, nested))} hold lists or objects and are left out")
+        if self.truth:
+            if TRUTH in columns:
+                raise ValueError(f"{self.name} has ground truth, and a field {TRUTH!r}; rename the field")
+            columns[TRUTH] = self._texts((self.truth.get(name) for name in self.tasks), TRUTH)
+        return pa.table(columns)
+
+    def answers(self) -> Any:
+        """Return an Arrow table of what was answered, with the fields plan and row, and a column answer.
+
+        A task with different answers has several rows, one without answers has one; ground truth replaces the others.
+        """
+        import pyarrow as pa
+
+        rows = []
+        for task in self.tasks.values():
+            given = list(task.truth) or list(dict.fromkeys(label for _, label in task.votes)) or [None]
+            rows += [(task.data, answer) for answer in given]
+        fields = [field for field in ("plan", "row") if any(field in data for data, _ in rows)]
+        columns = {field: [_plain_text(data.get(field)) for data, _ in rows] for field in fields}
+        columns["answer"] = [answer for _, answer in rows]
+        return pa.table({name: self._texts(values, name) for name, values in columns.items()})
+
+    def _texts(self, values: Iterable[str | None], field: str) -> Any:
+        import pyarrow as pa
+
+        try:
+            return pa.array(list(values), pa.string())
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{self.name} has text in {field!r} that is not Unicode ({error.reason}); correct the task"
+            ) from None
+
+    def _column(self, values: list[Any], field: str, as_texts: bool) -> Any:
+        """Return a field of all tasks as a column of numbers, truth values or text."""
+        import pyarrow as pa
+
+        kinds = {type(value) for value in values if value is not None}
+        if kinds <= {bool} and not as_texts:
+            return pa.array(values, pa.bool_())
+        if kinds <= {bool, int, float} and not as_texts:
+            try:
+                return pa.array(values, pa.int64() if kinds <= {int} else pa.float64())
+            except (OverflowError, pa.ArrowInvalid):
+                pass  # integers that are too large stay text
+        found = self._texts([_plain_text(value) for value in values], field)
+        for kind in () if as_texts else (pa.int64(), pa.float64()):
+            try:
+                return found.cast(kind)
+            except pa.ArrowInvalid:
+                continue
+        return found
+
+
+def is_export(source: FilePath) -> bool:
+    """Return whether a source is an export in JSON: a file, a pattern, or a folder with such files.
+
+    Examples
+    --------
+    >>> is_export("export.json"), is_export("exports/*.json"), is_export("votes.csv")
+    (True, True, False)
+    """
+    if os.path.isdir(source):
+        return any(suffix_of(name) in SUFFIXES for name in os.listdir(source))
+    return suffix_of(source) in SUFFIXES
+
+
+def read_export(source: FilePath, *, key: str | None = None, label: str | None = None) -> Export:
+    """Read what Label Studio or Argilla exported as JSON.
+
+    Parameters
+    ----------
+    source : path
+        A file, a folder with .json and .jsonl files, or a pattern such as ``exports/*.json``. Label Studio's JSON and
+        JSON-MIN are read, and records of Argilla, as a list or with one record per line.
+    key : str, optional
+        The field that holds the ids of tasks. Without such a field, they are the ids that the tool gave the tasks.
+    label : str, optional
+        The control tag of Label Studio, or the question of Argilla, whose answers are the labels. JSON-MIN needs it;
+        otherwise the default is the only one there is.
+
+    Raises
+    ------
+    OSError, ValueError
+        When a file cannot be read or is not such an export, or when two tasks with the same id have different fields.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> choice = {"type": "choices", "from_name": "bird", "to_name": "photo", "value": {"choices": ["wren"]}}
+    >>> task = {"id": 7, "data": {"weight": 9}, "annotations": [{"completed_by": 1, "result": [choice]}]}
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    ...     json.dump([task], file)
+    ...     file.flush()
+    ...     found = read_export(file.name)
+    >>> found.votes().to_pylist(), found.rows().to_pylist()
+    ([{'task': '7', 'worker': '1', 'label': 'wren'}], [{'task': '7', 'weight': 9}])
+    """
+    found = [(str(path), _read_entries(path)) for path in _find(source)]
+    entries = [entry for _, part in found for entry in part]
+    with_label = option("label", python=_PYTHON_NAMES["label"])
+    if argilla.is_record(entries[0]):
+        parsed = [(file, argilla.parse(part, file, label, with_label)) for file, part in found]
+        tags = None
+    else:
+        label, to = label_studio.find_control(entries, str(source), label, with_label)
+        parsed = [(file, label_studio.parse(part, file, label)) for file, part in found]
+        tags = None if to is None else (label, to)
+    return _collect(str(source), key or "task", parsed, tags)
+
+
+def of_table(table: Any, source: FilePath, *, key: str | None = None, label: str | None = None) -> Export | None:
+    """Return the tasks of a table with the columns of Argilla, such as ``label.responses``; None if it has none.
+
+    `key` and `label` are as in `read_export`.
+    """
+    if not argilla.is_record(dict.fromkeys(table.column_names)):
+        return None
+    with_label = option("label", python=_PYTHON_NAMES["label"])
+    parsed = argilla.parse(table.to_pylist(), str(source), label, with_label)
+    return _collect(str(source), key or "task", [(str(source), parsed)], None)
+
+
+def _find(source: FilePath) -> list[Path]:
+    """Return the files of a source, sorted."""
+    if os.path.isfile(source):
+        return [Path(source)]
+    if os.path.isdir(source):
+        places = [Path(source, name) for name in os.listdir(source) if suffix_of(name) in SUFFIXES]
+    else:
+        places = [Path(name) for name in glob.glob(str(source), recursive=True)]
+    if not places:
+        raise FileNotFoundError(f"{source} does not exist or is not a file; check the path")
+    return sorted(places)
+
+
+def _read_entries(path: Path) -> list[dict[str, Any]]:
+    """Read a JSON file with a list of objects, or with one object per line."""
+    if path.is_file() and path.stat().st_size > _MOST_BYTES:
+        raise ValueError(
+            f"{path} has {path.stat().st_size} bytes, more than the limit of {_MOST_BYTES}; export the tasks in several "
+            "files, and name a pattern such as 'exports/*.json'"
+        )
+    with reading(str(path)):
+        text = store.read_text(path, _MOST_BYTES)
+    try:
+        if path.suffix.lower() == ".jsonl" or text.lstrip().startswith("{"):
+            found = [_parse(line) for line in text.splitlines() if line.strip()]
+        else:
+            found = _parse(text)
+    except (ValueError, RecursionError) as error:
+        reason = "too many nested brackets" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{path} is not JSON ({reason}); export it again") from None
+    if not isinstance(found, list) or not found or not all(isinstance(entry, dict) for entry in found):
+        raise ValueError(f"{path} is not a list of tasks; export it from Label Studio as JSON, or from Argilla")
+    return found
+
+
+def _parse(text: str) -> Any:
+    return json.loads(text, parse_constant=lambda _: None)  # NaN, which pandas writes, is a missing value
+
+
+def _collect(
+    name: str, key: str, parts: Sequence[tuple[str, Sequence[Task]]], tags: tuple[str, str] | None
+) -> Export:
+    """Join the annotations of tasks with the same id."""
+    is_field = any(key in task.data for _, tasks in parts for task in tasks)
+    joined: dict[str, Task] = {}
+    for file, tasks in parts:
+        for task in tasks:
+            one = _plain_text(task.data.get(key)) if is_field else task.id
+            if one is None:
+                raise ValueError(
+                    f"{file}: task {task.id} has no field {key!r}, which holds the ids of other tasks; fill it, or name "
+                    f"another field with {option('task', python=_PYTHON_NAMES['task'])}"
+                )
+            earlier = joined.get(one)
+            if earlier is not None and earlier.data != task.data:
+                raise ValueError(
+                    f"{file}: two tasks have the id {one!r} but different fields; name a field with unique ids with "
+                    f"{option('task', python=_PYTHON_NAMES['task'])}"
+                )
+            joined[one] = task if earlier is None else earlier.joined(task)
+    for one, task in joined.items():
+        if len(task.truth) > 1:
+            raise ValueError(
+                f"{name}: task {one!r} has the different true labels {listed(map(repr, task.truth))}; keep one of the "
+                "annotations that are marked as ground truth"
+            )
+    return Export(name, key, joined, tags)
+
+
+def _plain_text(value: Any) -> str | None:
+    """Return a value of JSON as text; None if it is missing or blank."""
+    text = None if value is None else (value if isinstance(value, str) else as_text(value)).strip()
+    return text or None
