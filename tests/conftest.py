@@ -31,6 +31,8 @@ SLOW = (  # together half of the suite's time; `-m "not slow"` leaves them out
     "tests/engine/nets/kernels/test_images.py::test_fused_network_equals_the_plain_one",
     "tests/engine/nets/test_resnet.py::test_half_in_float64_is_exact",
     "tests/estimator/test_classifier.py::test_rows_are_scored_by_networks_that_did_not_train_on_them",
+    "tests/review/test_browser.py::test_the_whole_loop_by_keyboard",
+    "tests/review/test_server.py::test_a_real_server_refuses_strangers_and_loses_nothing_when_it_is_killed",
     "tests/oracles/test_ranks.py::test_a_killed_rank_ends_the_other_with_a_sentence_and_both_continue",
     "tests/robustness/test_concurrency.py::test_two_writers_and_two_readers",
     "tests/robustness/test_crash_points.py::test_nothing_is_lost_or_left",

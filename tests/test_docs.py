@@ -50,6 +50,8 @@ NOT_RUN = {
     r"candidly demo": "takes a minute; test_cli.py runs a shorter one",
     r"python -m benchmarks\.": "takes minutes to hours, most on datasets that are not shipped",
     r"python examples/(crowd_votes|captions)": "test_examples.py runs them",
+    r"candidly review": "serves a page until it is interrupted; tests/review/test_browser.py does it",
+    r"candidly (apply|.* --decisions )": "needs the log of a review; tests/cli/test_review.py makes one",
 }
 # Options of dask, ray and sbatch, which docs/guides/scale.md speaks of.
 OF_OTHER_PROGRAMS = {
@@ -234,6 +236,7 @@ def test_the_guides_know_the_columns(place):
 
 def test_the_guides_name_options_that_there_are(capsys):
     names = ("embed", "clean", "fit", "audit", "verify", "certify", "predict", "evaluate", "bench", "table")
+    names = (*names, "review", "apply")
     known = "".join(said(lambda name=name: cli.main([name, "--help"]), capsys) for name in names)
     spoken_of = set(re.findall(r"--[a-z][a-z-]*", "".join(GUIDES.values()) + TEXTS["docs/experiments.md"]))
     assert {"--candidates", "--json", "--suite"} <= spoken_of

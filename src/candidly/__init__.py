@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         methods,
         metrics,
         report,
+        review,
         tables,
     )
     from candidly.candidates import Candidates, encode, from_annotations
@@ -99,6 +100,7 @@ __all__ = [
     "methods",
     "metrics",
     "report",
+    "review",
     "scoring",
     "soft_ce",
     "tables",
@@ -133,7 +135,7 @@ _NAMES = {
 _ROOM_OF = {name: room for room, names in _NAMES.items() for name in names}
 _MODULES = {
     **{room: room for room in ("bench", "candidates", "cleaning", "conformal", "data", "encoders", "engine")},
-    **{room: room for room in ("estimator", "methods", "metrics", "report", "tables")},
+    **{room: room for room in ("estimator", "methods", "metrics", "report", "review", "tables")},
     "corrupt": "data.corrupt",
     "scoring": "estimator.scoring",
 }

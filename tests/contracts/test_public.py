@@ -14,20 +14,8 @@ import candidly
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(candidly.__file__).parent
 ROOMS = (
-    *(
-        "bench",
-        "candidates",
-        "cleaning",
-        "conformal",
-        "data",
-        "encoders",
-        "engine",
-        "estimator",
-        "methods",
-        "metrics",
-        "report",
-    ),
-    "tables",
+    *("bench", "candidates", "cleaning", "conformal", "data", "encoders", "engine", "estimator", "methods", "metrics"),
+    *("report", "review", "tables"),
 )
 HIDDEN = {"checks", "cli", "messages", "store"}  # rooms whose names are for the library itself
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]

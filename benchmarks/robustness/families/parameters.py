@@ -23,7 +23,7 @@ from sklearn.svm import LinearSVC
 import candidly
 from benchmarks.robustness import made
 from benchmarks.robustness.case import Case, Expected, either, error, right
-from candidly import bench, cleaning, data, encoders, estimator, report, tables
+from candidly import bench, cleaning, data, encoders, estimator, report, review, tables
 from candidly.data import corrupt
 
 FAMILY = "parameters"
@@ -1917,6 +1917,12 @@ _TARGETS: dict[str, Target] = {
         },
         {"path": ("path", "page", "nowhere", "xxxx", "folder")},
     ),
+    "review.Log": Target(
+        lambda **given: review.Log(**({"path": "log.jsonl", "create": True} | given)).decisions,
+        review.Log,
+        {"path": (*paths(False), bad("a folder", ".")), "create": booleans(True)},
+        {"path": ("path", "xxxx", "folder")},
+    ),
     "report.render": Target(
         report.render,
         report.render,
@@ -2078,7 +2084,8 @@ LEFT_OUT: dict[str, str] = {
         ("Model", "Agreement", "Votes", "Evaluation", "SetCurve", "FitRecord", "Cleaned", "Outcome", "Audit", "Budget"),
         NO_PARAMETERS,
     ),
-    **dict.fromkeys(("Annotator", "Confusion", "Certificate", "Provenance", "VerificationPlan"), NO_PARAMETERS),
+    **dict.fromkeys(("Agreement", "Annotator", "Certificate", "Confusion", "Decision", "Item"), NO_PARAMETERS),
+    **dict.fromkeys(("Provenance", "Session", "VerificationPlan"), NO_PARAMETERS),
     **dict.fromkeys(("Features", "Labelled", "ReportFacts", "Problem", "Protocol", "LicenceNotice"), NO_PARAMETERS),
     **dict.fromkeys(("approximated_accuracy", "covering_rate"), "in the families labels and weights"),
     **dict.fromkeys(("Cavl", "Cc", "Proden", "Rc", "Supervised"), "has no parameters"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from candidly import __version__
 from candidly.checks.machine import fault
-from candidly.cli import embedding, experiments, models, parsing, signals, terminal, training, verification
+from candidly.cli import embedding, experiments, models, parsing, review, signals, terminal, training, verification
 from candidly.cli.parsing import Command, UsageError
 
 _COMMANDS: dict[str, Command] = {
@@ -18,6 +18,7 @@ _COMMANDS: dict[str, Command] = {
     for command in (
         *(embedding.embed, training.fit, training.clean, training.audit),
         *(verification.verify, verification.certify),
+        *(review.review, review.apply),
         *(models.predict, models.evaluate, models.report, models.export),
         *(experiments.demo, experiments.methods, experiments.datasets, experiments.bench, experiments.table),
     )

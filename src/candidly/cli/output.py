@@ -1,5 +1,6 @@
 """What commands print about their results, as lines and as JSON, and the report they write."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from candidly.cli.results import Predictions
 from candidly.encoders import ImageEncoder, TextEncoder
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.evaluation import Evaluation
-from candidly.messages import cut, visible
+from candidly.estimator.verification import NOT_A_CANDIDATE, UNKNOWN
+from candidly.messages import cut, listed_names, visible
 from candidly.report import write
 from candidly.report.facts import LevelFacts, ReportFacts, Truth
 from candidly.report.summary import compare
+from candidly.review.decisions import Log
+from candidly.review.merging import Merged
 from candidly.tables import files
 from candidly.tables.labelled import Labelled
 
@@ -294,6 +298,34 @@ def describe_certificate(certificate: Bound, out: str) -> tuple[list[str], dict[
     """Return the lines and the facts to print about certified rows."""
     lines = [*certificate.lines(), f"cleaned: {name_place(out)}"]
     return lines, certificate.to_json() | {"cleaned": out}
+
+
+def describe_decisions(log: Log, merged: Merged, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about decisions that were merged into a table."""
+    counts = Counter(merged.answers.values())
+    none, unknown = counts[NOT_A_CANDIDATE], counts[UNKNOWN]
+    named = len(merged.answers) - none - unknown
+    who = ", ".join(log.reviewers) or "nobody"
+    lines = [
+        f"{log.path}: {len(merged.answers)} rows decided by {who}: {named} with a class, {none} {NOT_A_CANDIDATE!r}, "
+        f"{unknown} {UNKNOWN!r}"
+    ]
+    if merged.added:
+        lines.append(f"new classes: {listed_names(merged.added)}")
+    pairs = []
+    for one in log.agreement():
+        first, second = one.reviewers
+        kappa = "" if one.kappa is None else f", Cohen's kappa {one.kappa:.2f}"
+        lines.append(f"{first} and {second} agree on {one.observed:.1%} of {one.rows} rows{kappa}")
+        pairs.append({"reviewers": [first, second], "rows": one.rows, "observed": one.observed, "kappa": one.kappa})
+    facts: dict[str, Any] = {
+        "decided": len(merged.answers),
+        "named": named,
+        "none_of_these": none,
+        "cannot_tell": unknown,
+    }
+    facts |= {"new_classes": list(merged.added), "disagreements": merged.disputed, "agreement": pairs, "table": out}
+    return [*lines, f"table: {name_place(out)}"], facts
 
 
 def write_page(report: ReportFacts, page: Path | None) -> None:

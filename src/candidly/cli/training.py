@@ -21,7 +21,8 @@ from candidly.cli.options import (
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
 if TYPE_CHECKING:
     from candidly.candidates.votes import Votes
-    from candidly.estimator import PartialLabelClassifier
+    from candidly.estimator import Cleaned, PartialLabelClassifier
+    from candidly.review.merging import Merged
     from candidly.tables.labelled import Labelled
 
 
@@ -30,6 +31,7 @@ def fit(
     *,
     candidates: Column = None,
     out: Path,
+    decisions: File = None,
     cleaned: Table = None,
     report: File = None,
     lean: bool = False,
@@ -53,6 +55,7 @@ def fit(
             a pattern in quotes such as 'rows/*.parquet'.
         candidates: Column of candidates: text such as cat|dog, or lists.
         out: Folder for the model.
+        decisions: Log of `candidly review`: rows that were decided have a single candidate.
         cleaned: Also write the table that `candidly clean` writes: a file, or - for standard output.
         report: Also write an HTML report to this file (.html).
         lean: Leave the training rows out of the model; then it can predict, and clean other rows, but not be audited.
@@ -81,6 +84,8 @@ def fit(
     check_source(options)
     group = find_group()
     if not group.alone:
+        if decisions is not None:
+            raise ValueError("--decisions cannot be used under torchrun; train on what `candidly apply` writes")
         if table is None or candidates is None:
             raise ValueError(
                 f"--annotations is read by one process, and torchrun started {group.size}; run it without torchrun"
@@ -102,6 +107,8 @@ def fit(
                 rows = read_share(table, candidates, reading)
         else:
             rows, counted, _ = _read(options)
+        if decisions is not None:
+            rows = _decided_rows(rows, _merge(rows, decisions))
         if cleaned is not None:
             check_cleaned(rows.schema, rows.candidates.classes, cleaned)
         classifier = train(rows, training, output)
@@ -124,7 +131,14 @@ def fit(
     output.show(lines, found | sizes | {"replaced": replaced}, to_stderr=cleaned == "-")
 
 
-def clean(options: CleaningOptions, *, out: str, train_rows: Number = None, shard: Text = None) -> None:
+def clean(
+    options: CleaningOptions,
+    *,
+    out: str,
+    decisions: File = None,
+    train_rows: Number = None,
+    shard: Text = None,
+) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
     Networks that were not trained on a row score its candidates. The result has one line per row: id, candidates,
@@ -145,6 +159,7 @@ def clean(options: CleaningOptions, *, out: str, train_rows: Number = None, shar
 
     Args:
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; or a folder.
+        decisions: Log of `candidly review`: rows that were decided have a single candidate.
         train_rows: With a folder: number of rows to train on, drawn at random from all files.
         shard: With a folder: take every n-th file, such as 3/16 for files 3, 19, 35, ... of 16 processes.
     """
@@ -159,6 +174,8 @@ def clean(options: CleaningOptions, *, out: str, train_rows: Number = None, shar
 
     check_alone("clean")
     if is_stream(options.table, out):
+        if decisions is not None:
+            raise ValueError("--decisions is about one table, and --out is a folder; clean that table into a file")
         clean_stream(options, out, train_rows, shard)
         return
     output = options.output
@@ -172,6 +189,14 @@ def clean(options: CleaningOptions, *, out: str, train_rows: Number = None, shar
         check_table(out, (options.table, options.votes.annotations, options.votes.features), output)
         check_page(options.report, out)
         rows, votes, known = _read(options)
+        merged = None if decisions is None else _merge(rows, decisions)
+        if merged is not None and known is None:
+            rows = _decided_rows(rows, merged)
+        elif merged is not None and merged.added:
+            raise ValueError(
+                f"{decisions} adds the class {merged.added[0]!r}, which {options.model} does not have; remove --model "
+                "to train again"
+            )
         check_cleaned(rows.schema, rows.candidates.classes, out)
         places = {"cleaned": out, "report": options.report}
         same = known is None or _is_trained_on(known, rows, options.model, options.output)
@@ -182,6 +207,8 @@ def clean(options: CleaningOptions, *, out: str, train_rows: Number = None, shar
         if known is not None and not same:
             with naming(rows.title):
                 cleaned = known.clean_all(rows.features, rows.candidates)
+            if merged is not None:
+                cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
                 result = cleaned_table(rows, cleaned, out, classifier=known)
                 files.write(result, out, separator=rows.schema.separator)
@@ -190,8 +217,11 @@ def clean(options: CleaningOptions, *, out: str, train_rows: Number = None, shar
             classifier = train(rows, options.training, output) if known is None else known
             with output.busy("estimating what cleaning costs"):
                 facts = summarise(classifier, rows.title, rows.ids, rows.labels)
+            cleaned = training_rows(classifier)
+            if merged is not None and known is not None:
+                cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
-                result = cleaned_table(rows, training_rows(classifier), out, classifier=classifier)
+                result = cleaned_table(rows, cleaned, out, classifier=classifier)
                 files.write(result, out, separator=rows.schema.separator)
                 write_page(facts, options.report)
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
@@ -345,3 +375,57 @@ def train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) ->
         classifier.fit(rows.features, rows.target, groups=rows.groups)
     classifier.schema_ = rows.schema
     return classifier
+
+
+def _merge(rows: "Labelled", decisions: Path) -> "Merged":
+    """Merge the decisions of a log into the candidates of a table."""
+    from candidly.cli.review import read_log
+    from candidly.review.merging import Rows, merge
+
+    log = read_log(decisions)
+    return merge(log, Rows.of(rows.title, rows.features, rows.ids, log.sessions[-1]), rows.candidates)
+
+
+def _decided_rows(rows: "Labelled", merged: "Merged") -> "Labelled":
+    """Return rows with the candidates after decisions, to train on; raise ValueError if they come from votes."""
+    import dataclasses
+
+    if rows.votes is not None:
+        raise ValueError(
+            "--decisions cannot be combined with --annotations for training; write a table of candidates with "
+            "`candidly apply` and its --model, and train on that"
+        )
+    return dataclasses.replace(rows, candidates=merged.candidates)
+
+
+def _decide(cleaned: "Cleaned", merged: "Merged") -> "Cleaned":
+    """Return rows after cleaning with the classes that were decided; rows with another answer are unchanged."""
+    import dataclasses
+
+    import numpy as np
+
+    from candidly.candidates import Candidates
+
+    classes = cleaned.candidates.classes
+    number = {str(name): j for j, name in enumerate(classes)}
+    decided = {row: number[answer] for row, answer in merged.answers.items() if answer in number}
+    rows, columns = list(decided), list(decided.values())
+    kept, p = cleaned.kept.matrix.copy(), cleaned.candidate_proba.copy()
+    transduction, confidence = cleaned.transduction.copy(), cleaned.confidence.copy()
+    outside, outside_p = cleaned.outside.copy(), cleaned.outside_proba.copy()
+    kept[rows], p[rows] = False, 0.0
+    kept[rows, columns], p[rows, columns] = True, 1.0
+    transduction[rows] = [classes[j] for j in columns]
+    confidence[rows], outside[rows], outside_p[rows] = 1.0, None, 0.0
+    priority = np.empty_like(cleaned.priority)
+    priority[np.lexsort((-outside_p, confidence))] = np.arange(1, len(priority) + 1)
+    return dataclasses.replace(
+        cleaned,
+        kept=Candidates(kept, classes),
+        transduction=transduction,
+        confidence=confidence,
+        candidate_proba=p,
+        priority=priority,
+        outside=outside,
+        outside_proba=outside_p,
+    )

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from candidly.cli.options import (
     Columns,
+    File,
     Fraction,
     ModelArgument,
     Number,
     OutputOptions,
     Table,
-    TableArgument,
     Text,
 )
 from candidly.cli.parsing import Named
@@ -118,9 +118,10 @@ def verify(
 
 def certify(
     model: ModelArgument,
-    answers: TableArgument,
+    answers: Annotated[str | None, Named("TABLE", positional=True)] = None,
     *,
     out: str,
+    decisions: File = None,
     table: Table = None,
     drop: Columns = None,
     delimiter: Text = None,
@@ -137,6 +138,7 @@ def certify(
         answers: The file that `candidly verify plan` wrote, with answers; or any table with the columns row and answer.
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; a folder if several
             files were cleaned.
+        decisions: Log of `candidly review`, instead of a file with answers: those that were given in mode verify.
         table: Training table of the model, to copy its other columns.
         drop: Columns of --table that are not copied, separated by commas.
         delimiter: Column delimiter of the file with answers (default: a comma; a tab for .tsv files).
@@ -150,9 +152,13 @@ def certify(
     with output.hide_warnings():
         if drop is not None and table is None:
             raise ValueError("--drop applies to the columns of --table; name the table, or remove it")
+        if (answers is None) == (decisions is None):
+            raise ValueError("certify needs answers: give a file with answers, or --decisions, but not both")
         if is_results(model):
             if table is not None:
                 raise ValueError("--table cannot be copied to the results of several files, which have ids; remove it")
+            if answers is None:
+                raise ValueError("--decisions is for a model, not for the results of several files; give the answers")
             results = Results(model, output)
             bound = results.certify(_read_answers(results.ledger, results.classes, answers, delimiter), out)
             output.show(*describe_certificate(bound, out))
@@ -162,7 +168,10 @@ def certify(
         classifier = load(model, output)
         files.check_names(out, [str(name) for name in classifier.classes_.tolist()], _separator(classifier))
         more = None if table is None else _training_table(classifier, table, drop, None, _RESULT)
-        found = _read_answers(classifier.ledger_, classifier.model_.classes, answers, delimiter)
+        if answers is None:
+            found = _read_verified(classifier, decisions)
+        else:
+            found = _read_answers(classifier.ledger_, classifier.model_.classes, answers, delimiter)
         certificate = classifier.certify(found)
         files.write(_to_result(classifier, certificate, found, more), out, separator=_separator(classifier))
     output.show(*describe_certificate(certificate, out), to_stderr=out == "-")
@@ -179,7 +188,24 @@ def _training_table(
     delimiter: str | None,
     results: tuple[str, ...],
 ) -> Any:
-    """Read the training table; return it without candidates, true labels and dropped columns."""
+    """Read the columns of the training table that are copied; raise ValueError if one has the name of a result."""
+    from candidly.tables import labelled
+
+    _, found = read_training_table(classifier, table, drop, delimiter)
+    for column in found.column_names:
+        if column in results:
+            name = labelled.name_of(table)
+            raise ValueError(f"{name} has a column {column!r}, like one of the result; rename it, or --drop {column}")
+    return found
+
+
+def read_training_table(
+    classifier: "PartialLabelClassifier", table: str, drop: str | None, delimiter: str | None
+) -> tuple[Any, Any]:
+    """Read the training table of a model; return its features, and it without candidates, labels and dropped columns.
+
+    Raise ValueError if the model was trained on another table.
+    """
     from candidly.cli.options import split_names
     from candidly.cli.reading import naming, read_new_rows
     from candidly.tables import labelled
@@ -197,11 +223,7 @@ def _training_table(
         if not same:
             raise ValueError(f"{name} is not the table that the model was trained on; name that one with --table")
     hidden = {*dropped, _CANDIDATES} if schema is None else {*dropped, schema.candidates, schema.labels}
-    kept = [column for column in found.column_names if column not in hidden]
-    for column in kept:
-        if column in results:
-            raise ValueError(f"{name} has a column {column!r}, like one of the result; rename it, or --drop {column}")
-    return found.select(kept)
+    return rows, found.select([column for column in found.column_names if column not in hidden])
 
 
 def _to_check(classifier: "PartialLabelClassifier", plan: "VerificationPlan", more: Any) -> Any:
@@ -289,6 +311,22 @@ def _read_answers(
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return found
+
+
+def _read_verified(classifier: "PartialLabelClassifier", log: Any) -> dict[int, Any]:
+    """Return the answers to the last plan by row, from a log of decisions."""
+    from candidly.review import Log
+
+    found, ledger = Log(log), classifier.ledger_
+    if not ledger:
+        raise ValueError("the model has no plan; make one with `candidly verify plan` before rows are checked")
+    answers = found.verified(ledger[-1], classifier.model_.classes)
+    if not answers:
+        raise ValueError(
+            f"{log} has no answer to {_title(ledger[-1])!r} of the model; verify its rows with `candidly review`, or "
+            "name the log and the model that belong together"
+        )
+    return answers
 
 
 def _to_result(

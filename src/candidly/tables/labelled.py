@@ -28,6 +28,7 @@ __all__ = [
     "check_types",
     "column_texts",
     "name_of",
+    "read_ids",
     "read_labelled",
     "read_votes",
     "split_table",
@@ -448,7 +449,7 @@ def _match(
     column: Any, file: str, schema: Schema, tasks: list[str], votes: str, skip_tasks: bool
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows that have votes, and the position of each among the tasks."""
-    ids = _read_ids(column, file, str(schema.id))
+    ids = read_ids(column, file, str(schema.id))
     position = {task: j for j, task in enumerate(tasks)}
     lacking = set(position) - set(ids)
     if lacking:
@@ -485,7 +486,7 @@ def _collect(
     ids = None
     if schema.id is not None:
         id_column = table.column(schema.id)
-        ids = _read_ids(id_column, file, schema.id, start)
+        ids = read_ids(id_column, file, schema.id, start)
     labels = None
     if schema.labels is not None:
         labels = _read_labels(table.column(schema.labels), file, schema.labels, candidates, start)
@@ -495,8 +496,8 @@ def _collect(
     return Labelled(Path(file).name, table.select(features), candidates, schema, id_column, ids, labels, groups)
 
 
-def _read_ids(column: Any, file: str, id_: str, start: int = 0) -> list[str]:
-    """Return the ids as text, the first one of row `start`. Raise ValueError if one is missing or repeated."""
+def read_ids(column: Any, file: str, id_: str, start: int = 0) -> list[str]:
+    """Return the ids in a column as text, from row `start` on; raise ValueError if one is missing or repeated."""
     if not _is_feature(column.type):
         raise ValueError(
             f"{file}: column {id_!r} has type {column.type}; ids are texts or numbers, convert them or name another "
