@@ -29,7 +29,7 @@ def check_source(options: CleaningOptions) -> None:
             raise ValueError(f"--{given[0]} applies to votes; name their table with --annotations, or remove it")
     elif table is not None or candidates is not None:
         raise ValueError("a table with candidates and --annotations were both given; remove one of them")
-    elif votes.features is None:
+    elif votes.features is None and files.is_text_file(votes.annotations):
         raise ValueError("--annotations needs --features, the table with the features of the tasks")
     elif votes.annotations == votes.features == "-":
         raise ValueError("standard input holds only one table; name a file for --annotations or --features")

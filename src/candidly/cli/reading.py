@@ -96,8 +96,8 @@ def _read_source(
     return labelled.read_votes(
         str(votes.annotations),
         VoteColumns(votes.task, votes.worker, votes.label, annotators, votes.votes_delimiter),
-        str(votes.features),
-        find_schema(str(votes.features), None, reading, like),
+        votes.features,
+        find_schema(votes.features or str(votes.annotations), None, reading, like),
         classes=classes,
         min_votes=1 if votes.min_votes is None else votes.min_votes,
         min_share=0.0 if votes.min_share is None else votes.min_share,

@@ -12,7 +12,7 @@ from candidly import store
 from candidly.candidates.values import as_text
 from candidly.messages import listed, option, warn
 from candidly.tables import argilla, label_studio
-from candidly.tables.files import FilePath, reading, suffix_of
+from candidly.tables.files import FilePath, suffix_of
 from candidly.tables.tasks import Task
 
 __all__ = ["TRUTH", "Export", "is_export", "of_table", "read_export"]
@@ -226,8 +226,7 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
             f"{path} has {path.stat().st_size} bytes, more than the limit of {_MOST_BYTES}; export the tasks in several "
             "files, and name a pattern such as 'exports/*.json'"
         )
-    with reading(str(path)):
-        text = store.read_text(path, _MOST_BYTES)
+    text = store.read_text(path, _MOST_BYTES)
     try:
         if path.suffix.lower() == ".jsonl" or text.lstrip().startswith("{"):
             found = [_parse(line) for line in text.splitlines() if line.strip()]
@@ -249,6 +248,8 @@ def _collect(
     name: str, key: str, parts: Sequence[tuple[str, Sequence[Task]]], tags: tuple[str, str] | None
 ) -> Export:
     """Join the annotations of tasks with the same id."""
+    if key in (WORKER, LABEL):
+        raise ValueError(f"{name}: the ids of tasks are in {key!r}, which is a column of the votes; rename the field")
     is_field = any(key in task.data for _, tasks in parts for task in tasks)
     joined: dict[str, Task] = {}
     for file, tasks in parts:

@@ -79,7 +79,7 @@ def parse(entries: Sequence[Mapping[str, Any]], file: str, control: str) -> list
     tasks = []
     for place, entry in enumerate(entries):
         if _is_min(entry):
-            tasks.append(_read_min(entry, control))
+            tasks.append(_read_min(entry, control, place))
             continue
         data = entry.get("data")
         if not isinstance(data, dict):
@@ -143,12 +143,12 @@ def _is_min(entry: Mapping[str, Any]) -> bool:
     return "data" not in entry and "annotation_id" in entry
 
 
-def _read_min(entry: Mapping[str, Any], control: str) -> Task:
+def _read_min(entry: Mapping[str, Any], control: str, place: int) -> Task:
     """Return a task of JSON-MIN, which has one annotation, and no ground truth."""
     data = {field: value for field, value in entry.items() if field not in (*_MIN, control)}
     given = entry.get(control)
     votes = [(_name(entry.get("annotator")), name) for name in _choices(given)]
-    return Task(_id(entry, 0), data, tuple(votes))
+    return Task(_id(entry, place), data, tuple(votes))
 
 
 def _id(entry: Mapping[str, Any], place: int) -> str:
