@@ -23,7 +23,8 @@ def check_source(options: CleaningOptions) -> None:
     table, candidates, votes = options.table, options.candidates, options.votes
     given = [name.replace("_", "-") for name, value in vars(votes).items() if value not in (None, False)]
     if votes.annotations is None:
-        if table is None or (candidates is None and options.model is None):
+        arrays = table is not None and files.suffix_of(table) in (".mat", ".npz")
+        if table is None or (candidates is None and options.model is None and not arrays):
             raise ValueError("nothing to read; give a table and --candidates, or --annotations and --features")
         if given:
             raise ValueError(f"--{given[0]} applies to votes; name their table with --annotations, or remove it")

@@ -4,14 +4,14 @@ A question ``label`` has the columns ``label.responses``, ``label.responses.user
 with one value per response; and ``label.suggestion``, ``label.suggestion.score`` and ``label.suggestion.agent``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from candidly.candidates.values import as_text
 from candidly.messages import listed
 from candidly.tables.tasks import Task
 
-__all__ = ["is_record", "parse", "suggestion_columns"]
+__all__ = ["find_question", "is_record", "parse", "suggestion_columns"]
 
 _RESPONSES = ".responses"
 _OF_QUESTIONS = (_RESPONSES, ".responses.users", ".responses.status", ".suggestion", ".suggestion.score")
@@ -30,19 +30,10 @@ def is_record(entry: Mapping[str, Any]) -> bool:
     return any(name.endswith(_RESPONSES) for name in entry)
 
 
-def parse(records: Sequence[Mapping[str, Any]], file: str, question: str | None, with_label: str) -> list[Task]:
-    """Return records as tasks with the votes that a question got; discarded responses and drafts are left out.
-
-    Suggestions are not votes: they are the opinion of a model.
-
-    Examples
-    --------
-    >>> record = {"id": "a", "text": "chirp", "label.responses": ["wren"], "label.responses.users": ["ann"]}
-    >>> parse([record], "records.jsonl", None, "--label")
-    [Task(id='a', data={'text': 'chirp'}, votes=(('ann', 'wren'),), truth=())]
-    """
+def find_question(records: Sequence[Mapping[str, Any]], file: str, question: str | None, with_label: str) -> str:
+    """Return the question whose responses are the labels, by default the only one; messages advise `with_label`."""
     names = dict.fromkeys(name for record in records for name in record)
-    questions = [name.removesuffix(_RESPONSES) for name in names if name.endswith(_RESPONSES)]
+    questions = _questions(names)
     if question is None and len(questions) > 1:
         raise ValueError(f"{file} has the questions {listed(map(repr, questions))}; name one of them with {with_label}")
     question = questions[0] if question is None else question
@@ -55,7 +46,22 @@ def parse(records: Sequence[Mapping[str, Any]], file: str, question: str | None,
         raise ValueError(
             f"{file} has no column '{question}.responses.users', so nobody knows who gave the responses; export it, too"
         )
-    of_tool = {*_OF_RECORDS, *(one + part for one in questions for part in _OF_QUESTIONS)}
+    return question
+
+
+def parse(records: Sequence[Mapping[str, Any]], file: str, question: str) -> list[Task]:
+    """Return records as tasks with the votes that a question got; discarded responses and drafts are left out.
+
+    Suggestions are not votes: they are the opinion of a model.
+
+    Examples
+    --------
+    >>> record = {"id": "a", "text": "chirp", "label.responses": ["wren"], "label.responses.users": ["ann"]}
+    >>> parse([record], "records.jsonl", "label")
+    [Task(id='a', data={'text': 'chirp'}, votes=(('ann', 'wren'),), truth=())]
+    """
+    names = dict.fromkeys(name for record in records for name in record)
+    of_tool = {*_OF_RECORDS, *(one + part for one in _questions(names) for part in _OF_QUESTIONS)}
     tasks = []
     for place, record in enumerate(records):
         data = {name: value for name, value in record.items() if name not in of_tool}
@@ -75,6 +81,10 @@ def suggestion_columns(question: str, labels: Any, scores: Any, agent: str) -> d
     """
     columns = {"suggestion": labels, "suggestion.score": scores, "suggestion.agent": [agent] * len(labels)}
     return {f"{question}.{name}": values for name, values in columns.items()}
+
+
+def _questions(names: Iterable[str]) -> list[str]:
+    return [name.removesuffix(_RESPONSES) for name in names if name.endswith(_RESPONSES)]
 
 
 def _votes(record: Mapping[str, Any], question: str, place: str) -> list[tuple[str, str]]:

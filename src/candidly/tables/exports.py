@@ -38,14 +38,17 @@ class Export:
         The column of task ids: a field of the tasks, or else the id that the tool gave them.
     tasks : dict of str to Task
         The tasks by id, in their order.
-    tags : tuple of str, or None
-        In Label Studio, the names of the control tag and of the object tag that it labels, if there are annotations.
+    question : str or None
+        The control tag of Label Studio, or the question of Argilla, whose answers are the labels, if it is known.
+    target : str or None
+        In Label Studio, the object tag that `question` labels, if it is known.
     """
 
     name: str
     key: str
     tasks: Mapping[str, Task]
-    tags: tuple[str, str] | None = None
+    question: str | None = None
+    target: str | None = None
 
     @property
     def truth(self) -> dict[str, str]:
@@ -150,7 +153,9 @@ def is_export(source: FilePath) -> bool:
     return suffix_of(source) in SUFFIXES
 
 
-def read_export(source: FilePath, *, key: str | None = None, label: str | None = None) -> Export:
+def read_export(
+    source: FilePath, *, key: str | None = None, label: str | None = None, preferred: str | None = None
+) -> Export:
     """Read what Label Studio or Argilla exported as JSON.
 
     Parameters
@@ -163,6 +168,8 @@ def read_export(source: FilePath, *, key: str | None = None, label: str | None =
     label : str, optional
         The control tag of Label Studio, or the question of Argilla, whose answers are the labels. JSON-MIN needs it;
         otherwise the default is the only one there is.
+    preferred : str, optional
+        The default of `label` if there are several control tags, and this is one of them.
 
     Raises
     ------
@@ -185,13 +192,12 @@ def read_export(source: FilePath, *, key: str | None = None, label: str | None =
     entries = [entry for _, part in found for entry in part]
     with_label = option("label", python=_PYTHON_NAMES["label"])
     if argilla.is_record(entries[0]):
-        parsed = [(file, argilla.parse(part, file, label, with_label)) for file, part in found]
-        tags = None
+        question, target = argilla.find_question(entries, str(source), label, with_label), None
+        parsed = [(file, argilla.parse(part, file, question)) for file, part in found]
     else:
-        label, to = label_studio.find_control(entries, str(source), label, with_label)
-        parsed = [(file, label_studio.parse(part, file, label)) for file, part in found]
-        tags = None if to is None else (label, to)
-    return _collect(str(source), key or "task", parsed, tags)
+        question, target = label_studio.find_control(entries, str(source), label, with_label, preferred)
+        parsed = [(file, label_studio.parse(part, file, question)) for file, part in found]
+    return Export(str(source), key or "task", _join(str(source), key or "task", parsed), question or None, target)
 
 
 def of_table(table: Any, source: FilePath, *, key: str | None = None, label: str | None = None) -> Export | None:
@@ -201,9 +207,11 @@ def of_table(table: Any, source: FilePath, *, key: str | None = None, label: str
     """
     if not argilla.is_record(dict.fromkeys(table.column_names)):
         return None
-    with_label = option("label", python=_PYTHON_NAMES["label"])
-    parsed = argilla.parse(table.to_pylist(), str(source), label, with_label)
-    return _collect(str(source), key or "task", [(str(source), parsed)], None)
+    name, records = str(source), table.to_pylist()
+    question = argilla.find_question(records, name, label, option("label", python=_PYTHON_NAMES["label"]))
+    return Export(
+        name, key or "task", _join(name, key or "task", [(name, argilla.parse(records, name, question))]), question
+    )
 
 
 def _find(source: FilePath) -> list[Path]:
@@ -244,10 +252,8 @@ def _parse(text: str) -> Any:
     return json.loads(text, parse_constant=lambda _: None)  # NaN, which pandas writes, is a missing value
 
 
-def _collect(
-    name: str, key: str, parts: Sequence[tuple[str, Sequence[Task]]], tags: tuple[str, str] | None
-) -> Export:
-    """Join the annotations of tasks with the same id."""
+def _join(name: str, key: str, parts: Sequence[tuple[str, Sequence[Task]]]) -> dict[str, Task]:
+    """Return tasks by id; the annotations of those with the same id are joined."""
     if key in (WORKER, LABEL):
         raise ValueError(f"{name}: the ids of tasks are in {key!r}, which is a column of the votes; rename the field")
     is_field = any(key in task.data for _, tasks in parts for task in tasks)
@@ -273,7 +279,7 @@ def _collect(
                 f"{name}: task {one!r} has the different true labels {listed(map(repr, task.truth))}; keep one of the "
                 "annotations that are marked as ground truth"
             )
-    return Export(name, key, joined, tags)
+    return joined
 
 
 def _plain_text(value: Any) -> str | None:

@@ -22,11 +22,15 @@ _MIN = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_ti
 
 
 def find_control(
-    entries: Sequence[Mapping[str, Any]], file: str, label: str | None, with_label: str
+    entries: Sequence[Mapping[str, Any]],
+    file: str,
+    label: str | None,
+    with_label: str,
+    preferred: str | None = None,
 ) -> tuple[str, str | None]:
     """Return the control tag whose choices are the labels, and the object tag that it labels, if that is known.
 
-    Messages advise to name the tag `with_label`.
+    Of several tags, the default is `preferred`. Messages advise to name one `with_label`.
     """
     if any(_is_min(entry) for entry in entries):
         if label is None:
@@ -45,6 +49,8 @@ def find_control(
                     found.setdefault(item["from_name"], to if isinstance(to, str) else None)
                 else:
                     others.add(str(item.get("type")))
+    if label is None and preferred in found:
+        label = preferred
     if label is None:
         if len(found) > 1:
             raise ValueError(
@@ -107,36 +113,41 @@ def parse(entries: Sequence[Mapping[str, Any]], file: str, control: str) -> list
 
 
 def with_predictions(
-    rows: Sequence[tuple[str | None, Mapping[str, Any]]],
+    tasks: Sequence[Task],
     labels: Sequence[str | None],
     scores: Sequence[float],
-    tags: tuple[str, str],
+    control: str,
+    target: str,
     version: str,
 ) -> bytes:
     """Return tasks with a prediction each, as JSON that Label Studio imports.
 
     Parameters
     ----------
-    rows : sequence of (id or None, fields)
-        The tasks.
+    tasks : sequence of Task
+        The tasks; those without an id have an empty one.
     labels, scores : sequences
         The predicted label of each task, None for none, and its probability.
-    tags : (str, str)
+    control, target : str
         The names of the control tag and of the object tag that it labels.
     version : str
         The name of the model.
+
+    Examples
+    --------
+    >>> text = with_predictions([Task("7", {"weight": 9})], ["wren"], [0.75], "bird", "photo", "model")
+    >>> json.loads(text)[0]["predictions"][0]["result"][0]["value"]
+    {'choices': ['wren']}
     """
-    control, target = tags
-    tasks = []
-    for (one, data), label, score in zip(rows, labels, scores, strict=True):
-        task: dict[str, Any] = {} if one is None else {"id": int(one) if one.isdigit() else one}
-        task["data"] = dict(data)
-        task["predictions"] = []
+    found = []
+    for task, label, score in zip(tasks, labels, scores, strict=True):
+        entry: dict[str, Any] = {"id": int(task.id) if task.id.isdecimal() else task.id} if task.id else {}
+        entry |= {"data": dict(task.data), "predictions": []}
         if label is not None:
             item = {"from_name": control, "to_name": target, "type": "choices", "value": {"choices": [label]}}
-            task["predictions"].append({"model_version": version, "score": round(float(score), 6), "result": [item]})
-        tasks.append(task)
-    return (json.dumps(tasks, indent=1, ensure_ascii=True, default=str) + "\n").encode()
+            entry["predictions"].append({"model_version": version, "score": round(float(score), 6), "result": [item]})
+        found.append(entry)
+    return (json.dumps(found, indent=1, allow_nan=False, default=str) + "\n").encode()
 
 
 def _is_min(entry: Mapping[str, Any]) -> bool:
