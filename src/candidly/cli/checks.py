@@ -68,9 +68,15 @@ def check_base(base: str | None) -> None:
         require_skops()
 
 
-def check_table(out: str, tables: Sequence[str | None], output: OutputOptions, option: str = "--out") -> None:
+def check_table(
+    out: str,
+    tables: Sequence[str | None],
+    output: OutputOptions,
+    option: str = "--out",
+    suffixes: Sequence[str] = files.SUFFIXES,
+) -> None:
     """Raise unless the result can be written to `out`, which must not be one of the tables that are read."""
-    files.check_writable(out)
+    files.check_writable(out, suffixes)
     if out == "-" and output.json:
         raise ValueError(f"--json and {option} - both write to standard output; remove one of them")
     for table in tables:

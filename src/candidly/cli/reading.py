@@ -249,11 +249,13 @@ def _read_array_rows(options: CleaningOptions, classes: list[str] | None, like: 
     """Read a file of arrays, whose columns have the names of `read_arrays`."""
     table = str(options.table)
     found = read_arrays(table)
-    roles = {"candidates": "candidates"} | {
-        role: column for role, column in (("labels", "label"), ("groups", "group")) if column in found.column_names
-    }
-    schema = find_schema(table, options.candidates, options.reading, like)
-    schema = replace(schema, **{role: column for role, column in roles.items() if getattr(schema, role) is None})
+    known = {"label", "group"} & set(found.column_names)
+    schema = find_schema(table, options.candidates or "candidates", options.reading, like)
+    schema = replace(
+        schema,
+        labels=schema.labels or ("label" if "label" in known else None),
+        groups=schema.groups or ("group" if "group" in known else None),
+    )
     return labelled.split_table(found, table, schema, classes=classes, like=like)
 
 

@@ -1,7 +1,7 @@
 """Argilla's records as a table: the columns of a question's responses as votes, and its suggestions.
 
-A question ``label`` has the columns ``label.responses``, ``label.responses.users`` and ``label.responses.status``, lists
-with one value per response; and ``label.suggestion``, ``label.suggestion.score`` and ``label.suggestion.agent``.
+A question ``label`` has the columns ``label.responses``, ``label.responses.users`` and ``label.responses.status``,
+lists with one value per response; and ``label.suggestion``, ``label.suggestion.score`` and ``label.suggestion.agent``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +14,10 @@ from candidly.tables.tasks import Task
 __all__ = ["find_question", "is_record", "parse", "suggestion_columns"]
 
 _RESPONSES = ".responses"
-_OF_QUESTIONS = (_RESPONSES, ".responses.users", ".responses.status", ".suggestion", ".suggestion.score")
-_OF_QUESTIONS = (*_OF_QUESTIONS, ".suggestion.agent", ".suggestion.type")
+_OF_QUESTIONS = (
+    *(_RESPONSES, ".responses.users", ".responses.status"),
+    *(".suggestion", ".suggestion.score", ".suggestion.agent", ".suggestion.type"),
+)
 _OF_RECORDS = ("id", "status", "_server_id", "inserted_at", "updated_at", "fields", "metadata")
 
 

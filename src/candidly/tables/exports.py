@@ -102,8 +102,8 @@ class Export:
 
         rows = []
         for task in self.tasks.values():
-            given = list(task.truth) or list(dict.fromkeys(label for _, label in task.votes)) or [None]
-            rows += [(task.data, answer) for answer in given]
+            given = task.truth or tuple(dict.fromkeys(label for _, label in task.votes))
+            rows += [(task.data, answer) for answer in given or (None,)]
         fields = [field for field in ("plan", "row") if any(field in data for data, _ in rows)]
         columns = {field: [_plain_text(data.get(field)) for data, _ in rows] for field in fields}
         columns["answer"] = [answer for _, answer in rows]
@@ -231,8 +231,8 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
     """Read a JSON file with a list of objects, or with one object per line."""
     if path.is_file() and path.stat().st_size > _MOST_BYTES:
         raise ValueError(
-            f"{path} has {path.stat().st_size} bytes, more than the limit of {_MOST_BYTES}; export the tasks in several "
-            "files, and name a pattern such as 'exports/*.json'"
+            f"{path} has {path.stat().st_size} bytes, more than the limit of {_MOST_BYTES}; export the tasks in "
+            "several files, and name a pattern such as 'exports/*.json'"
         )
     text = store.read_text(path, _MOST_BYTES)
     try:
@@ -263,8 +263,8 @@ def _join(name: str, key: str, parts: Sequence[tuple[str, Sequence[Task]]]) -> d
             one = _plain_text(task.data.get(key)) if is_field else task.id
             if one is None:
                 raise ValueError(
-                    f"{file}: task {task.id} has no field {key!r}, which holds the ids of other tasks; fill it, or name "
-                    f"another field with {option('task', python=_PYTHON_NAMES['task'])}"
+                    f"{file}: task {task.id} has no field {key!r}, which holds the ids of other tasks; fill it, or "
+                    f"name another field with {option('task', python=_PYTHON_NAMES['task'])}"
                 )
             earlier = joined.get(one)
             if earlier is not None and earlier.data != task.data:

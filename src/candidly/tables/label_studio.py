@@ -35,8 +35,8 @@ def find_control(
     if any(_is_min(entry) for entry in entries):
         if label is None:
             raise ValueError(
-                f"{file} is JSON-MIN, which does not say what holds the labels; name the control tag with {with_label}, "
-                "or export JSON"
+                f"{file} is JSON-MIN, which does not say what holds the labels; name the control tag with "
+                f"{with_label}, or export JSON"
             )
         return label, None
     found: dict[str, str | None] = {}
@@ -90,8 +90,8 @@ def parse(entries: Sequence[Mapping[str, Any]], file: str, control: str) -> list
         data = entry.get("data")
         if not isinstance(data, dict):
             raise ValueError(
-                f"{file}: entry {place} has no object 'data', so it is not a task of Label Studio; export the project as "
-                "JSON or JSON-MIN"
+                f"{file}: entry {place} has no object 'data', so it is not a task of Label Studio; export the project "
+                "as JSON or JSON-MIN"
             )
         votes: list[tuple[str, str]] = []
         truth: list[str] = []

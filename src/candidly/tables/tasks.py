@@ -34,5 +34,5 @@ class Task:
         >>> Task("1", {}, (("ann", "cat"),)).joined(Task("1", {}, (("ann", "cat"), ("bob", "dog")))).votes
         (('ann', 'cat'), ('bob', 'dog'))
         """
-        votes, truth = (tuple(dict.fromkeys(a + b)) for a, b in ((self.votes, other.votes), (self.truth, other.truth)))
-        return replace(self, votes=votes, truth=truth)
+        votes = tuple(dict.fromkeys(self.votes + other.votes))
+        return replace(self, votes=votes, truth=tuple(dict.fromkeys(self.truth + other.truth)))
