@@ -97,7 +97,16 @@ def predict(
         with naming(labelled.name_of(table)):
             predicted = Predictions.of(classifier, rows, ids, id, alpha=alpha, rule=rule, max_risk=max_risk)
         tasks = read_tasks(table, schema, id) if exports.is_export(table) else None
-        write_result(predicted.table, rows, out, tools, version=model.name, separator=separator, export=tasks)
+        write_result(
+            predicted.table,
+            rows,
+            out,
+            tools,
+            classes=names,
+            version=model.name,
+            separator=separator,
+            export=tasks,
+        )
     output.show(*describe_predictions(predicted, len(names), out), to_stderr=out == "-")
 
 

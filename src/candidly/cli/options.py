@@ -33,7 +33,7 @@ ModelArgument = Annotated[Path, Named("MODEL", positional=True)]
 Kind = Annotated[Literal["split", "cv+", "averaged"] | None, Named("TEXT")]
 Score = Annotated[Literal["lac", "aps"] | None, Named("TEXT")]
 Quality = Annotated[Literal["fast", "best"] | None, Named("TEXT")]
-Format = Annotated[Literal["table", "label-studio", "argilla"] | None, Named("TEXT")]
+Format = Annotated[Literal["table", "label-studio", "argilla", "huggingface"] | None, Named("TEXT")]
 Candidate = Annotated[Literal["best", "mean", "pooled", "worst", "singletons"] | None, Named("TEXT")]
 
 
@@ -172,8 +172,8 @@ class ToolOptions:
     """Results for annotation tools.
 
     Args:
-        format: table; label-studio, tasks with predictions in a .json file; or argilla, a table with suggestions
-            (default: table).
+        format: table; label-studio, tasks with predictions in a .json file; argilla, a table with suggestions; or
+            huggingface, a .parquet table whose classes are numbers with names (default: table).
         question: For label-studio, the control tag and the object tag of the labelling interface, such as bird,photo;
             for argilla, the question (default: those of the export; or answer and the first column; or label).
         first: Number of tasks to write, of those that need a review most (default: all).

@@ -1,4 +1,4 @@
-"""Results for annotation tools: tasks of Label Studio with predictions, and suggestions for Argilla."""
+"""Results for other tools: predictions for Label Studio, suggestions for Argilla, class names for Hugging Face."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,24 +9,25 @@ import pyarrow as pa
 from candidly import store
 from candidly.cli.checks import check_table
 from candidly.cli.options import OutputOptions, ToolOptions, split_names
+from candidly.cli.results import CLASS_COLUMNS
 from candidly.tables import argilla, files, label_studio
 from candidly.tables.exports import Export
+from candidly.tables.hugging_face import number_classes
 from candidly.tables.labelled import Labelled, column_texts
 from candidly.tables.tasks import Task
 
 _CONTROL, _QUESTION = "answer", "label"
+_SUFFIXES = {"label-studio": ".json", "huggingface": ".parquet"}
 
 
 def check_result(out: str, tables: Sequence[str | None], tools: ToolOptions, output: OutputOptions) -> None:
     """Raise unless a result in the format of --format can be written to `out`, which is not one of the tables."""
-    if tools.format != "label-studio":
-        check_table(out, tables, output)
-    elif out == "-":
-        raise ValueError("tasks of Label Studio are written to a file; name one that ends in .json with --out")
-    else:
-        check_table(out, tables, output, suffixes=[".json"])
+    suffix = _SUFFIXES.get(tools.format or "table")
+    if suffix is not None and out == "-":
+        raise ValueError(f"--format {tools.format} needs a file; name one that ends in {suffix} with --out")
+    check_table(out, tables, output, suffixes=files.SUFFIXES if suffix is None else [suffix])
     for name, value in (("question", tools.question), ("first", tools.first)):
-        if value is not None and tools.format in (None, "table"):
+        if value is not None and tools.format not in ("label-studio", "argilla"):
             raise ValueError(f"--{name} applies to tasks for annotation tools; choose one with --format, or remove it")
     if tools.first is not None and tools.first < 1:
         raise ValueError(f"--first is {tools.first}; name the number of tasks to write, at least 1")
@@ -52,6 +53,7 @@ def write_result(
     out: str,
     tools: ToolOptions,
     *,
+    classes: Sequence[str],
     version: str,
     separator: str,
     export: Export | None = None,
@@ -69,6 +71,8 @@ def write_result(
         The file.
     tools : ToolOptions
         The format.
+    classes : sequence of str
+        The class names.
     version : str
         The name of the model.
     separator : str
@@ -76,8 +80,9 @@ def write_result(
     export : Export, optional
         The tasks of the annotation tool, if rows were read from its export: they keep their ids and fields.
     """
-    if tools.format in (None, "table"):
-        files.write(result, out, separator=separator)
+    if tools.format in (None, "table", "huggingface"):
+        numbered = tools.format == "huggingface"
+        files.write(number_classes(result, CLASS_COLUMNS, classes) if numbered else result, out, separator=separator)
         return
     order = np.arange(result.num_rows)
     if "priority" in result.column_names:

@@ -56,7 +56,8 @@ def fit(
             needs no --candidates; or several files: a folder, or a pattern in quotes such as 'rows/*.parquet'.
         candidates: Column of candidates: text such as cat|dog, or lists.
         out: Folder for the model.
-        decisions: Log of `candidly review`: rows that were decided have a single candidate.
+        decisions: Log of `candidly review`, or a .json file that Label Studio exported: rows that were decided have a
+            single candidate.
         cleaned: Also write the table that `candidly clean` writes: a file, or - for standard output.
         report: Also write an HTML report to this file (.html).
         lean: Leave the training rows out of the model; then it can predict, and clean other rows, but not be audited.
@@ -162,7 +163,8 @@ def clean(
     Args:
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; or a folder; with
             --format label-studio a .json file.
-        decisions: Log of `candidly review`: rows that were decided have a single candidate.
+        decisions: Log of `candidly review`, or a .json file that Label Studio exported: rows that were decided have a
+            single candidate.
         train_rows: With a folder: number of rows to train on, drawn at random from all files.
         shard: With a folder: take every n-th file, such as 3/16 for files 3, 19, 35, ... of 16 processes.
     """
@@ -207,8 +209,16 @@ def clean(
         version = "candidly" if options.model is None else options.model.name
 
         def write(result: Any) -> None:
-            separator, fields = rows.schema.separator, all_features(rows, result.num_rows)
-            write_result(result, fields, out, tools, version=version, separator=separator, export=rows.export)
+            write_result(
+                result,
+                all_features(rows, result.num_rows),
+                out,
+                tools,
+                classes=[str(name) for name in rows.candidates.classes],
+                version=version,
+                separator=rows.schema.separator,
+                export=rows.export,
+            )
 
         same = known is None or _is_trained_on(known, rows, options.model, options.output)
         if not same and options.report is not None:
@@ -391,7 +401,7 @@ def _merge(rows: "Labelled", decisions: Path) -> "Merged":
     from candidly.cli.review import read_log
     from candidly.review.merging import Rows, merge
 
-    log = read_log(decisions)
+    log = read_log(decisions, rows.schema)
     return merge(log, Rows.of(rows.title, rows.features, rows.ids, log.sessions[-1]), rows.candidates)
 
 
