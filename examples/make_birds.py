@@ -36,7 +36,7 @@ def cast_votes(bird, name, rng):
 
 
 def as_tasks(birds, votes, checked):
-    """Return what Label Studio exports after three annotators labelled the birds; ground truth for those in `checked`."""
+    """Return what Label Studio exports: the votes, and ground truth for the birds in `checked`."""
     tasks = {}
     for number, (bird, weight, wing, colour) in enumerate(birds, 1):
         data = {"id": bird, "weight": weight, "wing": wing, "colour": colour}
