@@ -124,7 +124,7 @@ DEEP = "[" * 100_000
         ('[{"data": []}]', "entry 0 has no object 'data'"),
         ('[{"data": {}, "annotations": 5}]', "has no annotations"),
         ('[{"data": {}, "annotations": [5, {"result": 3}, {"result": [4]}]}]', "has no annotations"),
-        (json.dumps([task(1, {"n": 1}, annotation(1, "\ud800"))]), "has text in 'label' that is not Unicode"),
+        (json.dumps([task(1, {"n": 1}, annotation(1, "\ud800"))]), "has text that is not Unicode, with"),
         (json.dumps([task(1, {"n": 1}, {"result": [{"type": "rating"}]})]), "no annotation of type choices, only of"),
         (json.dumps([task(1, {"n": 1}, annotation(1, 5, None, ["x"], " "))]), "has no annotations"),
         (json.dumps([task(1, {"k": 1}), task(2, {})]), "task 2 has no field 'k'"),

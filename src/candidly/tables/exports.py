@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ TRUTH = "ground_truth"
 """The column of true labels in the fields of an export."""
 
 _MOST_BYTES = 2**28  # of a file; the Python objects take many times as much memory
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # one alone is not a character
 _PYTHON_NAMES = {"task": "VoteColumns.task", "label": "VoteColumns.label"}
 
 
@@ -66,7 +68,7 @@ class Export:
                 "after they were annotated"
             )
         columns = zip(*found, strict=True)
-        return pa.table({n: self._texts(c, n) for n, c in zip((self.key, WORKER, LABEL), columns, strict=True)})
+        return pa.table({name: _texts(c) for name, c in zip((self.key, WORKER, LABEL), columns, strict=True)})
 
     def rows(self, texts: Iterable[str] = ()) -> Any:
         """Return an Arrow table with one row per task: the column `key`, its fields, and true labels if there are some.
@@ -77,20 +79,20 @@ class Export:
         import pyarrow as pa
 
         fields = dict.fromkeys(field for task in self.tasks.values() for field in task.data if field != self.key)
-        columns: dict[str, Any] = {self.key: self._texts(self.tasks, self.key)}
+        columns: dict[str, Any] = {self.key: _texts(self.tasks)}
         nested = []
         for field in fields:
             values = [task.data.get(field) for task in self.tasks.values()]
             if any(isinstance(value, list | dict) for value in values):
                 nested.append(field)
             else:
-                columns[field] = self._column(values, field, field in texts)
+                columns[field] = _column(values, field in texts)
         if nested:
             warn(f"{self.name}: the fields {listed(map(repr, nested))} hold lists or objects and are left out")
         if self.truth:
             if TRUTH in columns:
                 raise ValueError(f"{self.name} has ground truth, and a field {TRUTH!r}; rename the field")
-            columns[TRUTH] = self._texts((self.truth.get(name) for name in self.tasks), TRUTH)
+            columns[TRUTH] = _texts(self.truth.get(name) for name in self.tasks)
         return pa.table(columns)
 
     def answers(self) -> Any:
@@ -107,37 +109,7 @@ class Export:
         fields = [field for field in ("plan", "row") if any(field in data for data, _ in rows)]
         columns = {field: [_plain_text(data.get(field)) for data, _ in rows] for field in fields}
         columns["answer"] = [answer for _, answer in rows]
-        return pa.table({name: self._texts(values, name) for name, values in columns.items()})
-
-    def _texts(self, values: Iterable[str | None], field: str) -> Any:
-        import pyarrow as pa
-
-        try:
-            return pa.array(list(values), pa.string())
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{self.name} has text in {field!r} that is not Unicode ({error.reason}); correct the task"
-            ) from None
-
-    def _column(self, values: list[Any], field: str, as_texts: bool) -> Any:
-        """Return a field of all tasks as a column of numbers, truth values or text."""
-        import pyarrow as pa
-
-        kinds = {type(value) for value in values if value is not None}
-        if kinds <= {bool} and not as_texts:
-            return pa.array(values, pa.bool_())
-        if kinds <= {bool, int, float} and not as_texts:
-            try:
-                return pa.array(values, pa.int64() if kinds <= {int} else pa.float64())
-            except (OverflowError, pa.ArrowInvalid):
-                pass  # integers that are too large stay text
-        found = self._texts([_plain_text(value) for value in values], field)
-        for kind in () if as_texts else (pa.int64(), pa.float64()):
-            try:
-                return found.cast(kind)
-            except pa.ArrowInvalid:
-                continue
-        return found
+        return pa.table({name: _texts(values) for name, values in columns.items()})
 
 
 def is_export(source: FilePath) -> bool:
@@ -245,6 +217,12 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path} is not JSON ({reason}); export it again") from None
     if not isinstance(found, list) or not found or not all(isinstance(entry, dict) for entry in found):
         raise ValueError(f"{path} is not a list of tasks; export it from Label Studio as JSON, or from Argilla")
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            wrong = ascii(error.object[error.start])
+            raise ValueError(f"{path} has text that is not Unicode, with {wrong}; correct the task") from None
     return found
 
 
@@ -280,6 +258,33 @@ def _join(name: str, key: str, parts: Sequence[tuple[str, Sequence[Task]]]) -> d
                 "annotations that are marked as ground truth"
             )
     return joined
+
+
+def _texts(values: Iterable[str | None]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(list(values), pa.string())
+
+
+def _column(values: list[Any], as_texts: bool) -> Any:
+    """Return a field of all tasks as a column of numbers, truth values or text."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {bool} and not as_texts:
+        return pa.array(values, pa.bool_())
+    if kinds <= {bool, int, float} and not as_texts:
+        try:
+            return pa.array(values, pa.int64() if kinds <= {int} else pa.float64())
+        except (OverflowError, pa.ArrowInvalid):
+            pass  # integers that are too large are read like texts
+    found = _texts(map(_plain_text, values))
+    for kind in () if as_texts else (pa.int64(), pa.float64()):
+        try:
+            return found.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return found
 
 
 def _plain_text(value: Any) -> str | None:
