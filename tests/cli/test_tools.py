@@ -98,6 +98,17 @@ def test_an_export_is_cleaned_into_tasks_to_import(place, capsys):
         assert 0 < prediction["score"] <= 1
 
 
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_rows_without_a_task_are_new_tasks(place, capsys):
+    save("export.json", annotate(FIELDS[:150], vote(np.random.default_rng(1))[:150]))
+    files.write(ROWS.select(["id", "size", "colour"]), "features.csv")
+    both = ("--annotations", "export.json", "--features", "features.csv", "--id", "id", *TRAINING)
+    run(capsys, "clean", *both, "--format", "label-studio", "--out", "import.json")
+    written = load("import.json")
+    assert {one.get("id") for one in written} == {*range(1000, 1150), None}
+    assert {str(one["data"]["id"]) for one in written} == set(map(str, ROWS.column("id").to_pylist()))
+
+
 def test_answers_to_verify_come_back_from_label_studio(place, capsys):
     form = ("--table", "rows.csv", "--format", "label-studio", "--out", "check.json")
     run(capsys, "verify", "plan", "model", "--rows", 60, "--alpha", 0.2, *form)
@@ -167,6 +178,12 @@ def test_predictions_for_tools(place, capsys):
     assert [one["id"] for one in written] == [1000, 1001, 1002]
     assert [one["data"] for one in written] == FIELDS[:3]
     assert written[0]["predictions"][0]["result"][0]["to_name"] == "size"
+    run(capsys, "fit", "rows.csv", "--candidates", "tags", "--drop", "id,label", *TRAINING, "--out", "nameless")
+    boss = {"completed_by": "boss", "ground_truth": True, "result": [choice("cat")]}
+    bare = [{"id": 1000 + i, "data": {name: one[name] for name in ("size", "colour")}} for i, one in enumerate(FIELDS)]
+    save("bare.json", [one | {"annotations": [boss]} for one in bare])
+    run(capsys, "predict", "nameless", "bare.json", "--out", "bare.csv")
+    assert files.read("bare.csv").column("task").to_pylist() == [one["id"] for one in bare]
     run(capsys, "predict", "model", "rows.csv", "--format", "argilla", "--question", "animal", "--out", "s.parquet")
     table = files.read("s.parquet")
     suggestions = ["animal.suggestion", "animal.suggestion.score", "animal.suggestion.agent"]

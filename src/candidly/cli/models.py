@@ -90,13 +90,15 @@ def predict(
             files.check_names(out, names, separator)
         schema = classifier.schema_
         rows, found = read_new_rows(table, classifier.features_, schema, {"--id": id}, drop, delimiter)
-        if id is None and schema is not None and schema.id in found.column_names:
+        tasks = read_tasks(table, schema, id) if exports.is_export(table) else None
+        if tasks is not None:
+            id = tasks.key
+        elif id is None and schema is not None and schema.id in found.column_names:
             id = schema.id
         check_predicted(id)
         ids = None if id is None else found.column(id)
         with naming(labelled.name_of(table)):
             predicted = Predictions.of(classifier, rows, ids, id, alpha=alpha, rule=rule, max_risk=max_risk)
-        tasks = read_tasks(table, schema, id) if exports.is_export(table) else None
         write_result(
             predicted.table,
             rows,

@@ -27,6 +27,7 @@ from candidly.tables.streams import Rows
 
 _LEAST_ROWS = 2  # of a process
 _ARRAYS = (".mat", ".npz")
+_OF_ARRAYS = ("candidates", "label", "group")  # the columns of arrays that are not features
 _ROW = re.compile(r" in row ([0-9]+), ")
 
 
@@ -198,13 +199,17 @@ def read_new_rows(
     """
     delimiter = find_delimiter(delimiter, table, schema or Schema())
     texts = new_text_columns(features, schema, named)
+    others: tuple[str, ...] = ()  # columns that are not features, whatever the schema says
     if is_arrays(table):
-        found = read_arrays(table)
+        found, others = read_arrays(table), _OF_ARRAYS
     elif exports.is_export(table):
-        found = read_tasks(table, schema, named.get("--id")).rows(texts)
+        tasks = read_tasks(table, schema, named.get("--id"))
+        found, others = tasks.rows(texts), (tasks.key, exports.TRUTH)
     else:
         found = files.read(table, delimiter=delimiter, texts=texts)
-    return choose_new_rows(found, labelled.name_of(table), features, schema, named, drop)
+    rows, found = choose_new_rows(found, labelled.name_of(table), features, schema, named, drop)
+    unused = [name for name in others if name in rows.column_names and name not in (features.names_ or ())]
+    return rows.drop_columns(unused), found
 
 
 def read_tasks(table: str, schema: Schema | None, id: str | None = None) -> exports.Export:

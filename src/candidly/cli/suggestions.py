@@ -104,10 +104,10 @@ def write_result(
     known_control, known_target = (None, None) if export is None else (export.question, export.target)
     control = names[0] if names else known_control or _CONTROL
     target = names[1] if len(names) > 1 else known_target or fields.column_names[0]
-    ids = column_texts(result.column(id_), f"column {id_!r}")
-    tasks = (
-        _tasks(id_, result.column(id_).to_pylist(), fields) if export is None else [export.tasks[str(i)] for i in ids]
-    )
+    tasks = _tasks(id_, result.column(id_).to_pylist(), fields)
+    if export is not None:
+        ids = column_texts(result.column(id_), f"column {id_!r}")
+        tasks = [export.tasks.get(str(one), task) for one, task in zip(ids, tasks, strict=True)]
     text = label_studio.with_predictions(tasks, labels.to_pylist(), scores.to_pylist(), control, target, version)
     with files.writing(out):
         store.replace(out, text)
