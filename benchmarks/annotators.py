@@ -344,19 +344,20 @@ checked rows show it ([certify](../guides/certify.md)). The certificate does not
 
 def main() -> None:
     """Run a command."""
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(dest="command", required=True)
-    measuring = commands.add_parser("measure")
-    measuring.add_argument("--data", type=Path, required=True)
-    measuring.add_argument("--seeds", type=int, default=5)
-    reading = commands.add_parser("file")
-    reading.add_argument("path", type=Path)
-    reading.add_argument("--seed", type=int, default=0)
-    commands.add_parser("page")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["measure", "file", "page"])
+    parser.add_argument("path", type=Path, nargs="?", help="of file: features, true labels and votes (.npz)")
+    parser.add_argument("--data", type=Path, help="of measure: folder of the datasets")
+    parser.add_argument("--seeds", type=int, default=5, help="of measure")
+    parser.add_argument("--seed", type=int, default=0, help="of file")
     given = parser.parse_args()
     if given.command == "measure":
+        if given.data is None:
+            parser.error("measure needs --data")
         measure(given.data, given.seeds)
     elif given.command == "file":
+        if given.path is None:
+            parser.error("file needs a path")
         measure_file(given.path, given.seed)
     else:
         page()

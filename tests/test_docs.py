@@ -53,10 +53,18 @@ NOT_RUN = {
     r"candidly review": "serves a page until it is interrupted; tests/review/test_browser.py does it",
     r"candidly (apply|.* --decisions )": "needs the log of a review; tests/cli/test_review.py makes one",
 }
-# Options of dask, ray and sbatch, which docs/guides/scale.md speaks of.
+# Options of dask, ray, sbatch and torchrun, which docs/guides/scale.md speaks of.
 OF_OTHER_PROGRAMS = {
     *("--address", "--array", "--cpus-per-task", "--head", "--nthreads", "--nworkers", "--port"),
-    "--ray-client-server-port",
+    *(
+        "--ray-client-server-port",
+        "--max-restarts",
+        "--nnodes",
+        "--nproc-per-node",
+        "--rdzv-backend",
+        "--rdzv-endpoint",
+    ),
+    "--standalone",
 }
 # What runs with a stand-in for training, which makes results up.
 NOT_TRAINED = {r"candidly bench .*(--suite|--download|--data |lost)": "hours, on datasets that are not shipped"}

@@ -1,6 +1,7 @@
 """review and apply, and the commands that take the log of decisions."""
 
 import json
+import re
 import socket
 import warnings
 from types import SimpleNamespace
@@ -86,6 +87,30 @@ def test_review_without_a_plan_decides(place, capsys, served):
     assert list(served) == ["decide"]
     line = refused(capsys, *REVIEW, "--mode", "verify")
     assert "model has no plan, so there are no rows to verify; draw some with --rows" in line
+
+
+def test_the_report_says_what_was_decided(place, capsys, served):
+    run(capsys, *REVIEW, "--rows", 50, "--alpha", 0.2)
+    verify = served["verify"]
+    for row in verify.plan.rows[:-1]:
+        verify.decide([answer(row, TRUE[row])])
+    report = ("report", "model", "--decisions", "rows-decisions.jsonl", "--out", "page.html")
+    run(capsys, *report)
+    page = (place / "page.html").read_text()
+    assert "Checked by people" in page
+    assert "49 rows decided by ann: 49 with a class, 0 &#39;none of these&#39;" in page
+    assert "49 of 50 planned rows are verified; a certificate needs all" in page
+    verify.decide([answer(verify.plan.rows[-1], "cannot tell")])
+    run(capsys, *report)
+    page = (place / "page.html").read_text()
+    assert "50 rows decided by ann: 49 with a class" in page
+    assert re.search("is the one that was decided in [0-9]+ of 49 rows", page)
+    assert "1 drawn rows have no answer. They count as lost, and keep all candidates." in page
+    run(capsys, "report", "model", "--out", "page.html")
+    assert "Checked by people" not in (place / "page.html").read_text()
+    (place / "empty.jsonl").write_text("")
+    line = refused(capsys, "report", "model", "--decisions", "empty.jsonl", "--out", "page.html")
+    assert "empty.jsonl holds no review" in line
 
 
 def test_a_second_plan_needs_the_answers_to_the_first(place, capsys, served):

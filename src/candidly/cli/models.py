@@ -1,5 +1,6 @@
 """Commands that use a model: predict, evaluate, report, export."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,12 +162,14 @@ def evaluate(
     output.show(*describe_evaluation(result, plot))
 
 
-def report(model: ModelArgument, *, out: Path, output: OutputOptions) -> None:
-    """Write the HTML report of a model again.
+def report(model: ModelArgument, *, out: Path, decisions: File = None, output: OutputOptions) -> None:
+    """Write the HTML report of a model again, with what people decided since.
 
     Args:
         model: Folder that `candidly fit` wrote.
         out: File to write (.html).
+        decisions: Log of `candidly review`: the report says what was decided, how far reviewers agree, how often the
+            model was right, and what the answers in mode verify certify.
     """
     from candidly.cli.checks import check_page
     from candidly.cli.output import describe_report, write_page
@@ -174,8 +177,36 @@ def report(model: ModelArgument, *, out: Path, output: OutputOptions) -> None:
 
     check_page(out, model)
     facts = saved.read(model)
+    if decisions is not None:
+        with output.hide_warnings():
+            facts = replace(facts, checked=_describe_review(load(model, output), decisions))
     write_page(facts, out)
     output.show(*describe_report(facts, {"report": out}))
+
+
+def _describe_review(classifier: "PartialLabelClassifier", decisions: Path) -> list[str]:
+    """Return sentences on a review of a model's training rows, and on the certificate that follows from it."""
+    from candidly.cli.output import review_lines
+    from candidly.cli.review import read_log
+    from candidly.review.decisions import SPECIAL, model_hash
+
+    log = read_log(decisions)
+    found = [one for one in log.settled().values() if one.model == model_hash(classifier)]
+    if not found:
+        raise ValueError(f"{decisions} has no decision on rows of this model; name the log of its review")
+    lines = review_lines(log, [one.after for one in found])
+    named = [one for one in found if one.after not in SPECIAL]
+    if named:
+        right = sum(str(classifier.transduction_[one.row]) == one.after for one in named)
+        lines.append(f"The class that the model predicts is the one that was decided in {right} of {len(named)} rows")
+    if classifier.ledger_:
+        plan = classifier.ledger_[-1]
+        answers = log.verified(plan, classifier.model_.classes)
+        if len(answers) == len(plan.rows):  # looking at a certificate before would weaken it
+            lines += classifier.certify(answers).lines()
+        elif answers:
+            lines.append(f"{len(answers)} of {len(plan.rows)} planned rows are verified; a certificate needs all")
+    return lines
 
 
 def export(model: ModelArgument, *, out: Path, output: OutputOptions) -> None:

@@ -1,7 +1,7 @@
 """What commands print about their results, as lines and as JSON, and the report they write."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -300,27 +300,37 @@ def describe_certificate(certificate: Bound, out: str) -> tuple[list[str], dict[
     return lines, certificate.to_json() | {"cleaned": out}
 
 
-def describe_decisions(log: Log, merged: Merged, out: str) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines and the facts to print about decisions that were merged into a table."""
-    counts = Counter(merged.answers.values())
-    none, unknown = counts[NOT_A_CANDIDATE], counts[UNKNOWN]
-    named = len(merged.answers) - none - unknown
+def review_lines(log: Log, answers: Iterable[Any]) -> list[str]:
+    """Return a sentence on the answers of a review, one per row, and one on how far each two reviewers agree."""
+    counts: Counter[Any] = Counter(answers)
+    none, unknown, total = counts[NOT_A_CANDIDATE], counts[UNKNOWN], counts.total()
     who = ", ".join(log.reviewers) or "nobody"
     lines = [
-        f"{log.path}: {len(merged.answers)} rows decided by {who}: {named} with a class, {none} {NOT_A_CANDIDATE!r}, "
+        f"{total} rows decided by {who}: {total - none - unknown} with a class, {none} {NOT_A_CANDIDATE!r}, "
         f"{unknown} {UNKNOWN!r}"
     ]
-    if merged.added:
-        lines.append(f"new classes: {listed_names(merged.added)}")
-    pairs = []
     for one in log.agreement():
         first, second = one.reviewers
         kappa = "" if one.kappa is None else f", Cohen's kappa {one.kappa:.2f}"
         lines.append(f"{first} and {second} agree on {one.observed:.1%} of {one.rows} rows{kappa}")
-        pairs.append({"reviewers": [first, second], "rows": one.rows, "observed": one.observed, "kappa": one.kappa})
+    return lines
+
+
+def describe_decisions(log: Log, merged: Merged, out: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines and the facts to print about decisions that were merged into a table."""
+    decided, *agreeing = review_lines(log, merged.answers.values())
+    counts = Counter(merged.answers.values())
+    none, unknown = counts[NOT_A_CANDIDATE], counts[UNKNOWN]
+    lines = [f"{log.path}: {decided}", *agreeing]
+    if merged.added:
+        lines.insert(1, f"new classes: {listed_names(merged.added)}")
+    pairs = [
+        {"reviewers": list(one.reviewers), "rows": one.rows, "observed": one.observed, "kappa": one.kappa}
+        for one in log.agreement()
+    ]
     facts: dict[str, Any] = {
         "decided": len(merged.answers),
-        "named": named,
+        "named": len(merged.answers) - none - unknown,
         "none_of_these": none,
         "cannot_tell": unknown,
     }

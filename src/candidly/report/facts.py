@@ -195,6 +195,8 @@ class ReportFacts:
     reliability : list of Bin
     annotators : list of AnnotatorFacts
         At most 200 annotators, the least accurate first; empty without votes.
+    checked : list of str
+        Sentences on what people decided, and on the certificate that follows; empty if nobody did.
     truth : Truth or None
         None if no true labels are known.
     audit : AuditFacts or None
@@ -228,6 +230,7 @@ class ReportFacts:
     doubtful: list[Doubtful] = field(default_factory=list)
     reliability: list[Bin] = field(default_factory=list)
     annotators: list[AnnotatorFacts] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
     truth: Truth | None = None
     audit: AuditFacts | None = None
 
@@ -298,7 +301,7 @@ def _run_checks() -> dict[str, Check]:
     curve = record(dict.fromkeys(Curve.__annotations__, list_of(optional(number), 0)))
     return {
         **dict.fromkeys(("title", "version", "date", "device"), text),
-        **dict.fromkeys(("words", "features"), lines),
+        **dict.fromkeys(("words", "features", "checked"), lines),
         "seconds": number,
         "settings": mapping(_check_setting),
         "history": mapping(curve),

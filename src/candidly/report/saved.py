@@ -45,6 +45,7 @@ def _upgrade(facts: Any) -> Any:
             "truth": _upgrade_truth(facts["truth"]),
             "audit": _upgrade_audit(facts["audit"], facts["rows"]),
             "annotators": facts.get("annotators", []),
+            "checked": facts.get("checked", []),
         }
     except (TypeError, KeyError, AttributeError, ValueError):
         return facts

@@ -83,6 +83,7 @@ def view(facts: ReportFacts) -> dict[str, Any]:
         ],
         "words": [_line(line) for line in facts.words],
         "features": [_line(line) for line in facts.features],
+        "checked": [_line(line) for line in facts.checked],
         "settings": [(_line(name), _setting(value)) for name, value in facts.settings.items()],
         "headlines": _headlines(facts),
         "cost": None if facts.audit is None else _cost(facts, facts.audit, names),
