@@ -209,8 +209,8 @@ def _table_schema(
     return replace(known or Schema(), **given)
 
 
-def read_log(path: Path, schema: "Schema") -> "Log":
-    """Read a log of decisions, or an export with annotations of a table with this schema.
+def read_log(path: Path, schema: "Schema | None" = None) -> "Log":
+    """Read a log of decisions or, if a schema is given, an export with annotations of a table with this schema.
 
     Raise ValueError if there is no decision.
     """
@@ -218,7 +218,7 @@ def read_log(path: Path, schema: "Schema") -> "Log":
     from candidly.review.imported import log_of
     from candidly.tables.exports import read_export
 
-    if _is_export(path):
+    if schema is not None and _is_export(path):
         return log_of(read_export(path, key=schema.id, preferred="answer"), schema)
     found = Log(path)
     if not found.sessions:
