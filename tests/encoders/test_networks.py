@@ -123,6 +123,7 @@ def test_transformers_text(bert):
         ImageEncoder(f"transformers:{bert}").fit(np.zeros((1, 8, 8, 3), np.uint8))
 
 
+@pytest.mark.filterwarnings("ignore:Importing from 'sentence_transformers.models':DeprecationWarning")
 def test_sentence_transformers(package, bert, tmp_path):
     package("sentence_transformers")
     models = package("sentence_transformers.models")

@@ -42,6 +42,7 @@ _MOST_NAMES = 6  # names in a cell
 _MOST_CONFUSIONS = 3  # confusions of an annotator
 _MOST_PAIRS = 3  # pairs of classes listed below a heat map
 _MOST_DOUBTS = 10  # doubtful classes, and pairs of them, that are shown at once
+_MOST_FOLDED = 200  # further ones, in a list that can be opened
 _COSTS = {
     "lost": ("True labels lost (guess)", "fraction of rows whose true label is removed"),
     "removed": ("Wrong candidates removed (guess)", "fraction of all wrong candidates"),
@@ -198,7 +199,12 @@ def _cost(facts: ReportFacts, audit: AuditFacts, names: list[str]) -> dict[str, 
         "noisy": audit["missing"][1] > NOISY,
         "missing": guess(audit["missing"]),
         "doubts": [
-            {"label": label, "rows": rows[:_MOST_DOUBTS], "more": rows[_MOST_DOUBTS:]}
+            {
+                "label": label,
+                "rows": rows[:_MOST_DOUBTS],
+                "folded": rows[_MOST_DOUBTS:_MOST_FOLDED],
+                "more": len(rows[_MOST_FOLDED:]),
+            }
             for label, rows in (
                 ("Classes that cannot be told apart", [_doubt(one["numbers"], one, names) for one in audit["pairs"]]),
                 ("Doubtful classes", [_doubt([one["number"]], one, names) for one in audit["classes"]]),
