@@ -4,6 +4,7 @@ Run it with ``python examples/make_birds.py``. The birds are synthetic, and easi
 """
 
 import csv
+import json
 
 import numpy as np
 
@@ -34,6 +35,20 @@ def cast_votes(bird, name, rng):
     return [(bird, who, name if rng.random() < 0.75 else str(rng.choice(others))) for who in ("ann", "bob", "eve")]
 
 
+def as_tasks(birds, votes, checked):
+    """Return what Label Studio exports: the votes, and ground truth for the birds in `checked`."""
+    tasks = {}
+    for number, (bird, weight, wing, colour) in enumerate(birds, 1):
+        data = {"id": bird, "weight": weight, "wing": wing, "colour": colour}
+        tasks[bird] = {"id": number, "data": data, "annotations": []}
+    truth = [(bird, "expert", name) for bird, name in checked]
+    for bird, who, name in [*votes, *truth]:
+        result = {"type": "choices", "from_name": "species", "to_name": "weight", "value": {"choices": [name]}}
+        annotation = {"completed_by": {"email": f"{who}@example.org"}, "ground_truth": who == "expert"}
+        tasks[bird]["annotations"].append(annotation | {"was_cancelled": False, "result": [result]})
+    return list(tasks.values())
+
+
 def write(path, header, rows):
     """Write a table."""
     with open(path, "w", newline="", encoding="utf-8") as file:
@@ -42,7 +57,7 @@ def write(path, header, rows):
 
 
 def main():
-    """Write four tables."""
+    """Write four tables, and the votes as an export of Label Studio."""
     rng = np.random.default_rng(0)
     names = rng.choice(list(SPECIES), size=200).tolist()
     birds = [(f"b{number:03}", *measure(name, rng)) for number, name in enumerate(names, 1)]
@@ -54,6 +69,10 @@ def main():
     write("new-birds.csv", header, birds[150:])
     write("measures.csv", header, known)
     write("votes.csv", ("task", "worker", "label"), votes)
+    tasks = as_tasks(known, votes, [(bird[0], name) for bird, name in zip(known[:30], labels, strict=False)])
+    with open("label-studio.json", "w", encoding="utf-8") as file:
+        json.dump(tasks, file, indent=1)
+    print(f"label-studio.json: {len(tasks)} tasks")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def test_captions(run, tmp_path):
 def test_make_birds(run, tmp_path):
     assert "birds.csv: 150 rows, columns id, weight, wing, colour, candidates, label" in run("make_birds.py")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert before.keys() == {"birds.csv", "new-birds.csv", "measures.csv", "votes.csv"}
+    assert before.keys() == {"birds.csv", "new-birds.csv", "measures.csv", "votes.csv", "label-studio.json"}
     run("make_birds.py")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -23,13 +23,14 @@ def check_source(options: CleaningOptions) -> None:
     table, candidates, votes = options.table, options.candidates, options.votes
     given = [name.replace("_", "-") for name, value in vars(votes).items() if value not in (None, False)]
     if votes.annotations is None:
-        if table is None or (candidates is None and options.model is None):
+        arrays = table is not None and files.suffix_of(table) in (".mat", ".npz")
+        if table is None or (candidates is None and options.model is None and not arrays):
             raise ValueError("nothing to read; give a table and --candidates, or --annotations and --features")
         if given:
             raise ValueError(f"--{given[0]} applies to votes; name their table with --annotations, or remove it")
     elif table is not None or candidates is not None:
         raise ValueError("a table with candidates and --annotations were both given; remove one of them")
-    elif votes.features is None:
+    elif votes.features is None and files.is_text_file(votes.annotations):
         raise ValueError("--annotations needs --features, the table with the features of the tasks")
     elif votes.annotations == votes.features == "-":
         raise ValueError("standard input holds only one table; name a file for --annotations or --features")
@@ -67,9 +68,15 @@ def check_base(base: str | None) -> None:
         require_skops()
 
 
-def check_table(out: str, tables: Sequence[str | None], output: OutputOptions, option: str = "--out") -> None:
+def check_table(
+    out: str,
+    tables: Sequence[str | None],
+    output: OutputOptions,
+    option: str = "--out",
+    suffixes: Sequence[str] = files.SUFFIXES,
+) -> None:
     """Raise unless the result can be written to `out`, which must not be one of the tables that are read."""
-    files.check_writable(out)
+    files.check_writable(out, suffixes)
     if out == "-" and output.json:
         raise ValueError(f"--json and {option} - both write to standard output; remove one of them")
     for table in tables:

@@ -16,6 +16,7 @@ from candidly.cli.options import (
     SetOptions,
     TableArgument,
     Text,
+    ToolOptions,
 )
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
@@ -36,6 +37,7 @@ def predict(
     separator: str = "|",
     delimiter: Text = None,
     shard: Text = None,
+    tools: ToolOptions,
     output: OutputOptions,
 ) -> None:
     """Predict the classes of new rows with a model.
@@ -46,8 +48,10 @@ def predict(
 
     Args:
         model: Folder that `candidly fit` wrote.
-        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
-        out: Table to write: ids, predicted class and its probability; a file, - for standard output, or a folder.
+        table: A .csv, .tsv, .parquet, .arrow, .feather, .mat or .npz file, tasks that Label Studio exported (.json), or
+            - for standard input.
+        out: Table to write: ids, predicted class and its probability; a file, - for standard output, or a folder; with
+            --format label-studio a .json file.
         alpha: Also write prediction sets: the classes with a p-value above this level.
         max_risk: Leave the least probable predictions out; of the others, about this fraction may be wrong.
         id: Column of row ids (default: that of the training table, if present).
@@ -57,40 +61,55 @@ def predict(
         shard: With a folder: take every n-th file, such as 3/16 for files 3, 19, 35, ... of 16 processes.
     """
     from candidly.checks.arguments import fraction
-    from candidly.cli.checks import check_table
     from candidly.cli.output import describe_predictions
-    from candidly.cli.reading import naming, read_new_rows
+    from candidly.cli.reading import naming, read_new_rows, read_tasks
     from candidly.cli.results import Predictions, check_predicted
     from candidly.cli.streams import is_stream, predict_stream
+    from candidly.cli.suggestions import check_result, write_result
     from candidly.conformal.calibration import Rule
-    from candidly.tables import files, labelled
+    from candidly.tables import exports, files, labelled
 
     with output.hide_warnings():
         for name, value in (("alpha", alpha), ("max_risk", max_risk)):
             if value is not None:
                 fraction(name, value)
         rule = Rule(**sets.given(alpha))
-        if is_stream(table, out):
+        several = not exports.is_export(table) and is_stream(table, out)
+        if several and tools != ToolOptions():
+            raise ValueError("--format is for results in one file, and --out is a folder; predict into a file")
+        if several:
             options: dict[str, Any] = {"alpha": alpha, "rule": rule, "max_risk": max_risk, "id": id, "drop": drop}
             options |= {"separator": separator, "delimiter": delimiter, "shard": shard, "output": output}
             predict_stream(model, table, out, **options)
             return
         if shard is not None:
             raise ValueError("--shard applies to results in a folder; name one with --out, such as out/")
-        check_table(out, [table], output)
+        check_result(out, [table], tools, output)
         classifier = load(model, output)
         names = [str(name) for name in classifier.classes_.tolist()]
         if alpha is not None:
             files.check_names(out, names, separator)
         schema = classifier.schema_
         rows, found = read_new_rows(table, classifier.features_, schema, {"--id": id}, drop, delimiter)
-        if id is None and schema is not None and schema.id in found.column_names:
+        tasks = read_tasks(table, schema, id) if exports.is_export(table) else None
+        if tasks is not None:
+            id = tasks.key
+        elif id is None and schema is not None and schema.id in found.column_names:
             id = schema.id
         check_predicted(id)
         ids = None if id is None else found.column(id)
         with naming(labelled.name_of(table)):
             predicted = Predictions.of(classifier, rows, ids, id, alpha=alpha, rule=rule, max_risk=max_risk)
-        files.write(predicted.table, out, separator=separator)
+        write_result(
+            predicted.table,
+            rows,
+            out,
+            tools,
+            classes=names,
+            version=model.name,
+            separator=separator,
+            export=tasks,
+        )
     output.show(*describe_predictions(predicted, len(names), out), to_stderr=out == "-")
 
 

@@ -33,6 +33,7 @@ ModelArgument = Annotated[Path, Named("MODEL", positional=True)]
 Kind = Annotated[Literal["split", "cv+", "averaged"] | None, Named("TEXT")]
 Score = Annotated[Literal["lac", "aps"] | None, Named("TEXT")]
 Quality = Annotated[Literal["fast", "best"] | None, Named("TEXT")]
+Format = Annotated[Literal["table", "label-studio", "argilla", "huggingface"] | None, Named("TEXT")]
 Candidate = Annotated[Literal["best", "mean", "pooled", "worst", "singletons"] | None, Named("TEXT")]
 
 
@@ -83,11 +84,14 @@ class VoteOptions:
     """Annotators' votes as the source of candidates.
 
     Args:
-        annotations: Table of votes, instead of a table with candidates.
-        features: Table with the features of the tasks; --id names its task column.
-        task: Task column of the votes (default: task).
+        annotations: Votes, instead of a table with candidates: a table, or the .json file that Label Studio exports
+            (JSON or JSON-MIN), a folder of such files, or records of Argilla (.json, .jsonl or a table).
+        features: Table with the features of the tasks; --id names its task column (default: the fields of the tasks,
+            if --annotations comes from Label Studio or Argilla).
+        task: Task column of the votes (default: task); of Label Studio or Argilla, the field with ids (default: the
+            field that --id names, or else the ids of the tool).
         worker: Worker column of the votes (default: worker).
-        label: Label column of the votes (default: label).
+        label: Label column of the votes (default: label); of Label Studio or Argilla, the control tag or question.
         annotators: For votes with one row per task: one column per annotator, separated by commas.
         min_votes: Minimum number of votes for a label to be a candidate (default: 1).
         min_share: Minimum fraction of a task's votes for a label to be a candidate (default: 0).
@@ -164,6 +168,23 @@ class SetOptions:
 
 
 @dataclass(frozen=True)
+class ToolOptions:
+    """Results for annotation tools.
+
+    Args:
+        format: table; label-studio, tasks with predictions in a .json file; argilla, a table with suggestions; or
+            huggingface, a .parquet table whose classes are numbers with names (default: table).
+        question: For label-studio, the control tag and the object tag of the labelling interface, such as bird,photo;
+            for argilla, the question (default: those of the export; or answer and the first column; or label).
+        first: Number of tasks to write, of those that need a review most (default: all).
+    """
+
+    format: Format = None
+    question: Text = None
+    first: Number = None
+
+
+@dataclass(frozen=True)
 class OutputOptions:
     """What to print.
 
@@ -202,7 +223,8 @@ class CleaningOptions:
     """All that `clean` and `audit` have in common.
 
     Args:
-        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input.
+        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input; or a .mat or .npz file, which
+            needs no --candidates.
         candidates: Column of candidates: text such as cat|dog, or lists.
         model: Folder that `candidly fit` wrote: use this model instead of training. It also knows the columns.
         report: Also write an HTML report to this file (.html).

@@ -4,7 +4,10 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from candidly import store
 from candidly.candidates import Candidates
@@ -13,7 +16,7 @@ from candidly.candidates.votes import Votes
 from candidly.cli.options import CleaningOptions, ReadingOptions, split_names
 from candidly.estimator import PartialLabelClassifier, verification
 from candidly.messages import did_you_mean
-from candidly.tables import files, labelled
+from candidly.tables import exports, files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
 from candidly.tables.labelled import Labelled, VoteColumns
@@ -23,6 +26,8 @@ from candidly.tables.schema import Schema, check_column
 from candidly.tables.streams import Rows
 
 _LEAST_ROWS = 2  # of a process
+_ARRAYS = (".mat", ".npz")
+_OF_ARRAYS = ("candidates", "label", "group")  # the columns of arrays that are not features
 _ROW = re.compile(r" in row ([0-9]+), ")
 
 
@@ -89,6 +94,8 @@ def _read_source(
     options: CleaningOptions, classes: list[str] | None, like: Schema | None = None, texts: Sequence[str] = ()
 ) -> tuple[Labelled, Votes | None]:
     votes, reading = options.votes, options.reading
+    if options.table is not None and is_arrays(options.table):
+        return _read_array_rows(options, classes, like), None
     if options.table is not None:
         schema = find_schema(options.table, options.candidates, reading, like)
         return labelled.read_labelled(options.table, schema, classes=classes, like=like, texts=texts), None
@@ -96,8 +103,8 @@ def _read_source(
     return labelled.read_votes(
         str(votes.annotations),
         VoteColumns(votes.task, votes.worker, votes.label, annotators, votes.votes_delimiter),
-        str(votes.features),
-        find_schema(str(votes.features), None, reading, like),
+        votes.features,
+        find_schema(votes.features or str(votes.annotations), None, reading, like),
         classes=classes,
         min_votes=1 if votes.min_votes is None else votes.min_votes,
         min_share=0.0 if votes.min_share is None else votes.min_share,
@@ -192,9 +199,69 @@ def read_new_rows(
     """
     delimiter = find_delimiter(delimiter, table, schema or Schema())
     texts = new_text_columns(features, schema, named)
-    return choose_new_rows(
-        files.read(table, delimiter=delimiter, texts=texts), labelled.name_of(table), features, schema, named, drop
+    others: tuple[str, ...] = ()  # columns that are not features, whatever the schema says
+    if is_arrays(table):
+        found, others = read_arrays(table), _OF_ARRAYS
+    elif exports.is_export(table):
+        tasks = read_tasks(table, schema, named.get("--id"))
+        found, others = tasks.rows(texts), (tasks.key, exports.TRUTH)
+    else:
+        found = files.read(table, delimiter=delimiter, texts=texts)
+    rows, found = choose_new_rows(found, labelled.name_of(table), features, schema, named, drop)
+    unused = [name for name in others if name in rows.column_names and name not in (features.names_ or ())]
+    return rows.drop_columns(unused), found
+
+
+def read_tasks(table: str, schema: Schema | None, id: str | None = None) -> exports.Export:
+    """Read what an annotation tool exported as rows for a model; their ids are in the column of the training table."""
+    return exports.read_export(table, key=id or (None if schema is None else schema.id))
+
+
+def is_arrays(table: str) -> bool:
+    """Return whether a table is a file of arrays.
+
+    Examples
+    --------
+    >>> is_arrays("lost.mat"), is_arrays("rows.npz"), is_arrays("rows.csv")
+    (True, True, False)
+    """
+    return files.suffix_of(table) in _ARRAYS
+
+
+def read_arrays(table: str) -> Any:
+    """Read a .mat or .npz file as an Arrow table: features x0, x1, …, candidates, and label and group if there are."""
+    import pyarrow as pa
+
+    from candidly.data import load
+    from candidly.tables.class_columns import set_column
+
+    found = load(Path(table))
+    if found.X.ndim != 2:
+        raise ValueError(
+            f"{table}: X is {found.X.shape}, images; save features with one row per image, such as those of "
+            "`candidly embed`"
+        )
+    columns = {f"x{j}": pa.array(np.ascontiguousarray(found.X[:, j])) for j in range(found.X.shape[1])}
+    columns["candidates"] = set_column(found.S, found.classes)
+    if found.y is not None:
+        columns["label"] = pa.array(found.classes).take(pa.array(found.y))
+    if found.groups is not None:
+        columns["group"] = pa.array(found.groups)
+    return pa.table(columns)
+
+
+def _read_array_rows(options: CleaningOptions, classes: list[str] | None, like: Schema | None) -> Labelled:
+    """Read a file of arrays, whose columns have the names of `read_arrays`."""
+    table = str(options.table)
+    found = read_arrays(table)
+    known = {"label", "group"} & set(found.column_names)
+    schema = find_schema(table, options.candidates or "candidates", options.reading, like)
+    schema = replace(
+        schema,
+        labels=schema.labels or ("label" if "label" in known else None),
+        groups=schema.groups or ("group" if "group" in known else None),
     )
+    return labelled.split_table(found, table, schema, classes=classes, like=like)
 
 
 def new_text_columns(features: Features, schema: Schema | None, named: Mapping[str, str | None]) -> list[str]:
@@ -237,7 +304,10 @@ def read_answers(
     Answers that are the text of a class name become that name. Errors name the file.
     """
     name = labelled.name_of(file)
-    table = files.read(file, delimiter=delimiter, texts=["answer", "plan"])
+    if exports.is_export(file):
+        table = exports.read_export(file, key="row", preferred="answer").answers()
+    else:
+        table = files.read(file, delimiter=delimiter, texts=["answer", "plan"])
     for column in ("row", "answer"):
         if column not in table.column_names:
             hint = did_you_mean(column, table.column_names)

@@ -21,6 +21,8 @@ _CLEANED = (
     *("majority", "true"),
 )
 _PREDICTED = ("predicted", "probability", "set")
+CLASS_COLUMNS = ("candidates", "kept", "removed", "predicted", "outside", "majority", "true", "set")
+"""The columns of results that hold classes, or lists of them."""
 
 
 def check_cleaned(schema: Schema, classes: Iterable[Hashable], out: str) -> None:

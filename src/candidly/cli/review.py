@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from candidly.review.decisions import Log, Session
     from candidly.review.desk import Desk, Material
     from candidly.review.merging import Rows
+    from candidly.tables.schema import Schema
 
 Mode = Annotated[Literal["verify", "decide"] | None, Named("TEXT")]
 LogArgument = Annotated[Path, Named("LOG", positional=True)]
 _HIDDEN = "candidates"
+_LOG = b'{"session"'  # how a log of decisions begins
 
 
 def review(
@@ -140,9 +142,12 @@ def apply(
     out: str,
     model: Model = None,
     reviewer: Text = None,
+    id: Column = None,
+    candidates: Column = None,
+    delimiter: Text = None,
     output: OutputOptions,
 ) -> None:
-    """Write a table with the decisions of a review.
+    """Write a table with the decisions of a review, or with the answers that Label Studio or Argilla exported.
 
     The table keeps its rows and columns; only candidates change. A decided row has the class that was named, which may
     be a new one. After "none of these" a row has all classes but its candidates, and after "cannot tell" the same
@@ -150,11 +155,15 @@ def apply(
     and in its place. Rows on which reviewers disagree are left unchanged.
 
     Args:
-        log: File of decisions that `candidly review` wrote.
+        log: File of decisions that `candidly review` wrote; or a .json file that Label Studio or Argilla exported.
         table: The table that was reviewed: a .csv, .tsv, .parquet, .arrow or .feather file.
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output.
         model: Model that was reviewed, for the candidates of a table without a column of candidates.
         reviewer: Use only the decisions of this reviewer.
+        id: For an export: column of ids of the table, and field with the same ids in the tasks (default: that of
+            --model).
+        candidates: For an export: column of candidates of the table (default: that of --model).
+        delimiter: For an export: column delimiter of the table, if it is CSV (default: a comma; a tab for .tsv files).
     """
     from candidly.cli.checks import check_table
     from candidly.cli.output import describe_decisions
@@ -164,9 +173,10 @@ def apply(
 
     with output.hide_warnings():
         check_table(out, [table], output)
-        found = read_log(log)
-        whole, rows, candidates, column, separator = _read_decided(found, table, model, output)
-        merged = merge(found, rows, candidates, reviewer)
+        schema = _table_schema(log, id, candidates, delimiter, model, output)
+        found = read_log(log, schema)
+        whole, rows, sets, column, separator = _read_decided(found, table, model, output)
+        merged = merge(found, rows, sets, reviewer)
         names = [str(name) for name in merged.candidates.classes]
         files.check_names(out, names, separator)
         cells = set_column(merged.candidates.matrix, names)
@@ -178,14 +188,50 @@ def apply(
     output.show(*describe_decisions(found, merged, out), to_stderr=out == "-")
 
 
-def read_log(path: Path) -> "Log":
-    """Read a log of decisions; raise ValueError if it holds no review."""
-    from candidly.review.decisions import Log
+def _table_schema(
+    log: Path, id: str | None, candidates: str | None, delimiter: str | None, model: Path | None, output: OutputOptions
+) -> "Schema":
+    """Return what is known about the columns of the table that an export is about; a log knows them."""
+    from dataclasses import replace
 
+    from candidly.cli.models import load
+    from candidly.tables.schema import Schema
+
+    named = {"id": id, "candidates": candidates, "delimiter": delimiter}
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if not _is_export(log):
+        if given:
+            raise ValueError(
+                f"--{next(iter(given))} applies to an export, and {log} is a log, which knows it; remove it"
+            )
+        return Schema()
+    known = None if model is None else load(model, output).schema_
+    return replace(known or Schema(), **given)
+
+
+def read_log(path: Path, schema: "Schema | None" = None) -> "Log":
+    """Read a log of decisions or, if a schema is given, an export with annotations of a table with this schema.
+
+    Raise ValueError if there is no decision.
+    """
+    from candidly.review.decisions import Log
+    from candidly.review.imported import log_of
+    from candidly.tables.exports import read_export
+
+    if schema is not None and _is_export(path):
+        return log_of(read_export(path, key=schema.id, preferred="answer"), schema)
     found = Log(path)
     if not found.sessions:
         raise ValueError(f"{path} holds no review; name the log of `candidly review`")
     return found
+
+
+def _is_export(path: Path) -> bool:
+    """Return whether a file of decisions is an export of an annotation tool; a log begins with a session."""
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return not file.read(len(_LOG)).startswith(_LOG)
 
 
 def _name_reviewer(name: str | None) -> str:
@@ -249,18 +295,21 @@ def _read_material(
         found = Images(column_texts(shown.column(image), f"column {image!r} of {table}"), folder)
     ids = read_ids(shown.column(key), table, key) if key is not None and key in shown.column_names else None
     shown = shown.drop_columns([name for name in {image, key} if name in shown.column_names])
-    votes = None if annotations is None else _read_votes(annotations)
+    votes = None if annotations is None else _read_votes(annotations, key)
     if votes is not None and ids is None:
         raise ValueError("--annotations needs a table with ids, to which the tasks belong; fit the model with --id")
     return Material(Rows(Path(table).name, features, ids), shown, found, votes)
 
 
-def _read_votes(file: str) -> dict[str, list[tuple[str, str]]]:
-    """Read the votes on each task: pairs of annotator and label."""
+def _read_votes(file: str, id: str | None) -> dict[str, list[tuple[str, str]]]:
+    """Read the votes on each task: pairs of annotator and label; in an export, the field `id` has the ids of tasks."""
     from candidly.tables import files
+    from candidly.tables.exports import is_export, read_export
     from candidly.tables.labelled import column_texts, name_of
     from candidly.tables.schema import check_column
 
+    if is_export(file):
+        return {one: list(task.votes) for one, task in read_export(file, key=id).tasks.items() if task.votes}
     columns = ("task", "worker", "label")
     table = files.read(file, texts=columns)
     for column in columns:

@@ -14,6 +14,7 @@ from candidly.cli.options import (
     Table,
     TableOption,
     Text,
+    ToolOptions,
     TrainingOptions,
     VoteOptions,
 )
@@ -51,11 +52,12 @@ def fit(
     on its share of the rows, all train the same networks, and --cleaned is a folder with one file per process.
 
     Args:
-        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input; or several files: a folder, or
-            a pattern in quotes such as 'rows/*.parquet'.
+        table: A .csv, .tsv, .parquet, .arrow or .feather file, or - for standard input; a .mat or .npz file, which
+            needs no --candidates; or several files: a folder, or a pattern in quotes such as 'rows/*.parquet'.
         candidates: Column of candidates: text such as cat|dog, or lists.
         out: Folder for the model.
-        decisions: Log of `candidly review`: rows that were decided have a single candidate.
+        decisions: Log of `candidly review`, or a .json file that Label Studio exported: rows that were decided have a
+            single candidate.
         cleaned: Also write the table that `candidly clean` writes: a file, or - for standard output.
         report: Also write an HTML report to this file (.html).
         lean: Leave the training rows out of the model; then it can predict, and clean other rows, but not be audited.
@@ -138,6 +140,7 @@ def clean(
     decisions: File = None,
     train_rows: Number = None,
     shard: Text = None,
+    tools: ToolOptions,
 ) -> None:
     """Remove unlikely candidates from a table, or from the votes of annotators.
 
@@ -158,22 +161,26 @@ def clean(
     train on a sample of all rows. Run the command again to go on after it was interrupted. There is no column priority.
 
     Args:
-        out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; or a folder.
-        decisions: Log of `candidly review`: rows that were decided have a single candidate.
+        out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; or a folder; with
+            --format label-studio a .json file.
+        decisions: Log of `candidly review`, or a .json file that Label Studio exported: rows that were decided have a
+            single candidate.
         train_rows: With a folder: number of rows to train on, drawn at random from all files.
         shard: With a folder: take every n-th file, such as 3/16 for files 3, 19, 35, ... of 16 processes.
     """
-    from candidly.cli.checks import check_folds, check_model, check_page, check_source, check_table
+    from candidly.cli.checks import check_folds, check_model, check_page, check_source
     from candidly.cli.output import describe_new_rows, describe_report, describe_reuse, describe_votes, write_page
     from candidly.cli.ranks import check_alone
     from candidly.cli.reading import naming
     from candidly.cli.results import check_cleaned, cleaned_table, training_rows
     from candidly.cli.streams import clean_stream, is_stream
+    from candidly.cli.suggestions import all_features, check_result, write_result
     from candidly.report import summarise
-    from candidly.tables import files
 
     check_alone("clean")
     if is_stream(options.table, out):
+        if tools != ToolOptions():
+            raise ValueError("--format is for results in one file, and --out is a folder; clean a table into a file")
         if decisions is not None:
             raise ValueError("--decisions is about one table, and --out is a folder; clean that table into a file")
         clean_stream(options, out, train_rows, shard)
@@ -186,7 +193,7 @@ def clean(
         check_folds(options.training.folds)
         check_source(options)
         check_model(options)
-        check_table(out, (options.table, options.votes.annotations, options.votes.features), output)
+        check_result(out, (options.table, options.votes.annotations, options.votes.features), tools, output)
         check_page(options.report, out)
         rows, votes, known = _read(options)
         merged = None if decisions is None else _merge(rows, decisions)
@@ -199,6 +206,20 @@ def clean(
             )
         check_cleaned(rows.schema, rows.candidates.classes, out)
         places = {"cleaned": out, "report": options.report}
+        version = "candidly" if options.model is None else options.model.name
+
+        def write(result: Any) -> None:
+            write_result(
+                result,
+                all_features(rows, result.num_rows),
+                out,
+                tools,
+                classes=[str(name) for name in rows.candidates.classes],
+                version=version,
+                separator=rows.schema.separator,
+                export=rows.export,
+            )
+
         same = known is None or _is_trained_on(known, rows, options.model, options.output)
         if not same and options.report is not None:
             raise ValueError(f"--report describes training rows, and those of {rows.title} are new; remove --report")
@@ -210,8 +231,7 @@ def clean(
             if merged is not None:
                 cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
-                result = cleaned_table(rows, cleaned, out, classifier=known)
-                files.write(result, out, separator=rows.schema.separator)
+                write(cleaned_table(rows, cleaned, out, classifier=known))
             lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
         else:
             classifier = train(rows, options.training, output) if known is None else known
@@ -221,8 +241,7 @@ def clean(
             if merged is not None and known is not None:
                 cleaned = _decide(cleaned, merged)
             with output.busy("writing the results"):
-                result = cleaned_table(rows, cleaned, out, classifier=classifier)
-                files.write(result, out, separator=rows.schema.separator)
+                write(cleaned_table(rows, cleaned, out, classifier=classifier))
                 write_page(facts, options.report)
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
         before, agreement = describe_votes(votes, rows, classifier if same else None)
@@ -382,7 +401,7 @@ def _merge(rows: "Labelled", decisions: Path) -> "Merged":
     from candidly.cli.review import read_log
     from candidly.review.merging import Rows, merge
 
-    log = read_log(decisions)
+    log = read_log(decisions, rows.schema)
     return merge(log, Rows.of(rows.title, rows.features, rows.ids, log.sessions[-1]), rows.candidates)
 
 

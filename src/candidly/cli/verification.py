@@ -135,7 +135,8 @@ def certify(
 
     Args:
         model: Folder in which `candidly verify plan` recorded the plan.
-        answers: The file that `candidly verify plan` wrote, with answers; or any table with the columns row and answer.
+        answers: The file that `candidly verify plan` wrote, with answers; the .json file that Label Studio exports
+            after its tasks were answered; or any table with the columns row and answer.
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; a folder if several
             files were cleaned.
         decisions: Log of `candidly review`, instead of a file with answers: those that were given in mode verify.

@@ -216,8 +216,37 @@ class Log:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
-        self.path = arguments.path("path", path)
         arguments.flag("create", create)
+        self._clear(path)
+        if not create and not self.path.is_file():
+            raise FileNotFoundError(f"{self.path} does not exist or is not a file; name the log of `candidly review`")
+        if self.path.is_dir():
+            raise ValueError(f"{self.path} is a folder; name a file in it")
+        self.refresh()
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], session: Session, decisions: Iterable[Decision]) -> "Log":
+        """Return a log of decisions that were made elsewhere, in memory: nothing can be added to it.
+
+        Parameters
+        ----------
+        path : path
+            The file that the decisions were read from, for messages.
+        session : Session
+            The table that they are about.
+        decisions : iterable of Decision
+            The decisions, in order.
+        """
+        log = cls.__new__(cls)
+        log._clear(path)
+        log._take(session, None)
+        for one in decisions:
+            log._take(None, one)
+        return log
+
+    def _clear(self, path: str | os.PathLike[str]) -> None:
+        """Know nothing of a file."""
+        self.path = arguments.path("path", path)
         self.sessions: list[Session] = []
         self.decisions: list[Decision] = []
         self._end = 0  # of the last complete line that was read
@@ -229,11 +258,6 @@ class Log:
         self._steps: Counter[str] = Counter()
         self._done: dict[tuple[str, str, str], list[list[Decision]]] = {}
         self._undone: dict[tuple[str, str, str], list[list[Decision]]] = {}
-        if not create and not self.path.is_file():
-            raise FileNotFoundError(f"{self.path} does not exist or is not a file; name the log of `candidly review`")
-        if self.path.is_dir():
-            raise ValueError(f"{self.path} is a folder; name a file in it")
-        self.refresh()
 
     def refresh(self) -> None:
         """Read what was appended since the last call, by this or another process."""

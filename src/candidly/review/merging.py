@@ -51,7 +51,8 @@ class Rows:
                 "of the table that was reviewed"
             )
         own = ids if session.id is not None else None
-        return cls(title, None if missing else table.select(list(session.features)), own)
+        known = bool(session.features) and not missing
+        return cls(title, table.select(list(session.features)) if known else None, own)
 
     @cached_property
     def _place(self) -> dict[str, int]:

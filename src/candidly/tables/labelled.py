@@ -17,7 +17,7 @@ from candidly.candidates.values import as_text, integer_text, is_missing
 from candidly.candidates.votes import Votes, from_annotations
 from candidly.checks import arguments
 from candidly.messages import option, warn
-from candidly.tables import class_columns, files
+from candidly.tables import class_columns, exports, files
 from candidly.tables.class_columns import Names
 from candidly.tables.provenance import check_encoders
 from candidly.tables.schema import OPTIONS, Schema, check_column, choose_features
@@ -123,6 +123,8 @@ class Labelled:
         The votes on the rows, in their order; None if candidates were read from a column.
     unvoted : Unvoted or None
         Rows without votes; None if there are none.
+    export : Export or None
+        The tasks of an annotation tool, if votes were read from its export.
     """
 
     title: str
@@ -135,6 +137,7 @@ class Labelled:
     groups: list[str | None] | None = None
     votes: Votes | None = None
     unvoted: Unvoted | None = None
+    export: exports.Export | None = None
 
     @property
     def target(self) -> Candidates | Votes:
@@ -225,7 +228,7 @@ def split_table(
 def read_votes(
     votes: files.FilePath,
     columns: VoteColumns,
-    source: files.FilePath,
+    source: files.FilePath | None,
     schema: Schema,
     *,
     classes: Sequence[str] | None = None,
@@ -240,10 +243,14 @@ def read_votes(
 
     Parameters
     ----------
-    votes, source : path or "-"
-        The two tables; "-" can be one of them.
+    votes : path or "-"
+        The votes: a table; or what Label Studio or Argilla exported, as JSON or as a table with columns such as
+        ``label.responses``.
+    source : path, "-" or None
+        The features; None if they are the fields of the tasks in an export. "-" can be one of the two.
     columns : VoteColumns
-        Which column of the votes is what.
+        Which column of the votes is what. For an export, `task` names the field with the ids of tasks, and `label` the
+        control tag or question.
     schema : Schema
         Which column of the features is what. The ids are the tasks; by default their column has the same name as in
         the votes. The groups may also be a column of the votes, if the table of features has no such column.
@@ -274,19 +281,25 @@ def read_votes(
     arguments.instance("columns", columns, VoteColumns, "candidly.tables.VoteColumns, such as VoteColumns('task')")
     arguments.instance("schema", schema, Schema, _A_SCHEMA)
     skip_tasks = arguments.flag("skip_tasks", skip_tasks)
-    grouping = [] if schema.groups is None else [schema.groups]
-    delimiter = schema.delimiter if columns.delimiter is None else columns.delimiter
-    try:
-        found = files.read(votes, delimiter=delimiter, texts=[*columns.columns, *grouping])
-    except ValueError as error:
-        own = option("votes-delimiter", python="VoteColumns.delimiter")
-        raise ValueError(str(error).replace(option("delimiter"), own)) from error
     arguments.instance("like", like, (Schema, NoneType), "a candidly.tables.Schema, or None")
-    known_id = None if like is None else like.id
-    schema = replace(schema, candidates=None, id=schema.id or known_id or columns.columns[0])
-    table = _read(source, schema, like, texts)
-    name = name_of(source)
+    known_id = schema.id or (None if like is None else like.id)
+    found, export = _read_vote_table(votes, columns, schema, known_id)
+    if export is not None:
+        columns = VoteColumns(export.key)
+    schema = replace(schema, candidates=None, id=known_id or columns.columns[0])
+    if source is not None:
+        name, table = name_of(source), _read(source, schema, like, texts)
+    elif export is not None:
+        name, table = name_of(votes), export.rows([*text_columns(schema, like), *texts])
+        schema = replace(schema, id=export.key)
+    else:
+        raise ValueError(
+            f"{name_of(votes)} holds votes without features; name the table with the features of the tasks with "
+            f"{option('features', python='source')}"
+        )
     schema = schema.completed(like, table.column_names)
+    if export is not None:
+        table, schema = _add_truth(table, schema, export)
     if schema.candidates is not None:  # the votes are used instead
         schema = replace(schema, candidates=None, drop=[*schema.drop, schema.candidates])
     if schema.groups not in table.column_names and schema.groups in found.column_names:
@@ -313,7 +326,45 @@ def read_votes(
         if schema.labels is not None:
             labels = _read_labels(rest.column(schema.labels), name, schema.labels, candidates, 0)
         unvoted = Unvoted(rest.select(features), rest.column(schema.id), labels, others)
-    return replace(labelled, votes=chosen, unvoted=unvoted), counted
+    return replace(labelled, votes=chosen, unvoted=unvoted, export=export), counted
+
+
+def _read_vote_table(
+    votes: files.FilePath, columns: VoteColumns, schema: Schema, id_: str | None
+) -> tuple[Any, exports.Export | None]:
+    """Return a table of votes and, if they come from an annotation tool, its export."""
+    export = None
+    if exports.is_export(votes):
+        export = exports.read_export(votes, key=columns.task or id_, label=columns.label)
+    else:
+        grouping = [] if schema.groups is None else [schema.groups]
+        delimiter = schema.delimiter if columns.delimiter is None else columns.delimiter
+        try:
+            found = files.read(votes, delimiter=delimiter, texts=[*columns.columns, *grouping])
+        except ValueError as error:
+            own = option("votes-delimiter", python="VoteColumns.delimiter")
+            raise ValueError(str(error).replace(option("delimiter"), own)) from error
+        export = exports.of_table(found, name_of(votes), key=columns.task or id_, label=columns.label)
+    if export is None:
+        return found, None
+    if columns.annotators is not None or columns.worker is not None:
+        wrong = "annotators" if columns.annotators is not None else "worker"
+        raise ValueError(f"{name_of(votes)} says who annotated what; leave {option(wrong)} out")
+    return export.votes(), export
+
+
+def _add_truth(table: Any, schema: Schema, export: exports.Export) -> tuple[Any, Schema]:
+    """Return the rows with the true labels of an export, unless the schema names another column of true labels."""
+    import pyarrow as pa
+
+    if not export.truth or schema.labels not in (None, exports.TRUTH):
+        present = exports.TRUTH in table.column_names and exports.TRUTH not in schema.drop and export.truth
+        return table, replace(schema, drop=[*schema.drop, exports.TRUTH]) if present else schema
+    if exports.TRUTH not in table.column_names and schema.id in table.column_names:
+        ids = column_texts(table.column(schema.id), f"column {schema.id!r}")
+        truth = export.truth
+        table = table.append_column(exports.TRUTH, pa.array([truth.get(str(one)) for one in ids], pa.string()))
+    return table, replace(schema, labels=exports.TRUTH)
 
 
 def _read(source: files.FilePath, schema: Schema, like: Schema | None, texts: Sequence[str]) -> Any:
