@@ -293,9 +293,9 @@ def _describe_given(results: dict[str, Any]) -> str:
         return ""
     return f"""## Votes that were really given
 
-CIFAR-10N: three columns of votes of people, not of three persons, so that all votes share one confusion matrix. Features
-are 128 principal components of those of EfficientNet-Lite0 (`candidly embed`). The rows are cut into disjoint parts, and
-the interval is Student's t over the parts.
+CIFAR-10N: three columns of votes of people, not of three persons, so that all votes share one confusion matrix.
+Features are 128 principal components of those of EfficientNet-Lite0 (`candidly embed`). The rows are cut into disjoint
+parts, and the interval is Student's t over the parts.
 
 | votes | rows | posterior | majority | Dawid–Skene | CROWDLAB | networks alone | posterior − best other |
 |---|---|---|---|---|---|---|---|
