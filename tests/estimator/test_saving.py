@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -160,3 +162,12 @@ def test_components_of_sparse_rows_are_saved(tmp_path):
     assert again.get_params()["n_components"] == 8
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
     assert again.is_trained_on(X, classifier.fit_record_.candidates)
+
+
+def test_loading_does_not_import_the_compiler_of_torch(tmp_path):
+    """It takes seconds; any arithmetic on the meta device does it."""
+    X, y = np.arange(40.0)[:, None] % 7, np.eye(2, dtype=bool)[np.arange(40) % 2]
+    PartialLabelClassifier(folds=2, max_epochs=1, device="cpu").fit(X, y).save(tmp_path / "model")
+    code = f"import sys, candidly; candidly.PartialLabelClassifier.load({str(tmp_path / 'model')!r})"
+    checked = f"{code}; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", checked], timeout=120).returncode == 0

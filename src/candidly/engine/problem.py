@@ -254,6 +254,8 @@ class Problem:
         They are proportional to `weights`, or equal where `weights` is missing or 0 on all of a row's candidates.
         """
         require_tensor(self.sets.shape, self.dtype, self.X.device)
+        if self.X.is_meta:  # there is nothing to compute, and arithmetic would import torch's compiler
+            return self.new_zeros(*self.sets.shape)
         equal = uniform_weights(self.S, self.dtype).expand(self.sets.shape)
         if self.weights is None:
             return equal.clone()

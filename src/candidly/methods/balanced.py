@@ -58,7 +58,8 @@ class Balanced(OneNetwork):
         self.group = problem.group
         self.rows = self.group.total(trained.sum(1))[:, None, None]  # (R, 1, 1)
         self.adjustment = torch.zeros_like(self.q[:, :1])  # τ log π, (R, 1, C)
-        self._adjust()
+        if not problem.X.is_meta:  # as it is while a saved model is loaded, which does not need it
+            self._adjust()
 
     def step(self, batch: Batch, phase: Hashable) -> Tensor:
         """Equations (1) and (2)."""

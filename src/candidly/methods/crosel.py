@@ -87,7 +87,7 @@ class Crosel(Method):
         self.problem = problem
         self.nets = build_net(copies=NETWORKS)
         self.stored = new(runs, n, NETWORKS, classes)  # (R, N, 2, C): the bank, as log-softmax
-        self.labels = new(runs, n, NETWORKS, EPOCHS_REMEMBERED, dtype=torch.int64) - 1  # (R, N, 2, 3): argmax
+        self.labels = new(runs, n, NETWORKS, EPOCHS_REMEMBERED, dtype=torch.int64).fill_(-1)  # (R, N, 2, 3): argmax
         self.maxima = new(runs, n, NETWORKS, EPOCHS_REMEMBERED)  # (R, N, 2, 3): maximum of the softmax
         # Each shard selects among its own rows, W shards of all ranks.
         self.pool = new(runs, n, NETWORKS, dtype=torch.int64)  # (R, N, 2): the shard's rows, the selected ones first

@@ -100,9 +100,11 @@ class Pico(OneNetwork):
         require_tensor((runs, self.queue, width), self.q.dtype, problem.X.device)
         self.prototypes = new(runs, problem.num_classes, width)  # (R, C, features)
         self.queued = new(runs, self.queue, width)  # (R, Q, features): embeddings k
-        self.labels = new(runs, self.queue, dtype=torch.int64) - 1  # (R, Q): their predicted candidates; -1 is empty
+        self.labels = new(runs, self.queue, dtype=torch.int64).fill_(
+            -1
+        )  # (R, Q): their predicted candidates; -1 is empty
         self.cursor = new(1, dtype=torch.int64)  # (1,): where the next embeddings are written in the queue
-        self.phi = new(1) + PHI_FIRST  # (1,): φ
+        self.phi = new(1).fill_(PHI_FIRST)  # (1,): φ
 
     def _width(self, problem: Problem) -> int:
         """Return the number of features of the network."""
