@@ -153,7 +153,7 @@ class Page:
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self.browser.call("POST", "actions", actions=[{"type": "key", "id": "keys", "actions": actions}])
 
-    def until(self, wanted, seconds=20):
+    def until(self, wanted, seconds=60):
         end = time.monotonic() + seconds
         while not (found := wanted()):
             assert time.monotonic() < end, (self.text("error"), self.text("progress"), self.text("saved"))

@@ -212,7 +212,7 @@ class Client:
 
     def __init__(self, address):
         self.parts = urlsplit(address)
-        self.connection = http.client.HTTPConnection(self.parts.hostname, self.parts.port, timeout=20)
+        self.connection = http.client.HTTPConnection(self.parts.hostname, self.parts.port, timeout=60)
 
     def send(self, method, path, values=None, **headers):
         own = {"Origin": f"http://{self.parts.netloc}", "Content-Type": "application/json"} if values else {}
