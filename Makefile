@@ -14,7 +14,7 @@ demo: $(VENV)/.installed ## install the library and run the demo
 	$(BIN)/candidly demo
 
 test: lint ## install the development tools, check style and types, and run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 engines: $(VENV)/.installed-engines ## install Dask and Ray (300 MB) and run the tests that start them
 	CANDIDLY_ENGINES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines
@@ -29,7 +29,7 @@ format: $(VENV)/.installed-dev ## format the code and fix what ruff can fix
 	$(BIN)/ruff format
 
 coverage: $(VENV)/.installed-dev ## run all tests and print the coverage; about half as fast as make test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term
 
 docs: $(VENV)/.installed-docs ## build the documentation site into site/; a dead link is an error
 	$(BIN)/zensical build --clean --strict

@@ -20,8 +20,6 @@ from candidly.methods import Proden
 from candidly.store import states
 from tests.oracles import rank_cases as cases
 
-pytestmark = pytest.mark.xdist_group("ranks")  # one process runs all of them, and starts the ranks once
-
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
