@@ -99,17 +99,15 @@ class Batch:
         self.rows = self._order.index_select(1, self.tick).squeeze(1)
         self._flat = (self.rows + self._offset).flatten()
         self._drawn = 0
-        self.x = self.inputs(self.rows)
-        if self._augment:
-            self.x = flip_crop(self.x, self.noise(NOISE_PER_VIEW))
+        self._plain = self.inputs(self.rows)
+        self.x = flip_crop(self._plain, self.noise(NOISE_PER_VIEW)) if self._augment else self._plain
         self.S = self._gather_sets()
 
     def views(self) -> list[Tensor]:
         """Return new random views of the batch's images, or the rows themselves if they are not images."""
         if not self._views:
             return [self.x]
-        images = self.inputs(self.rows) if self._augment else self.x
-        return [view(images, self.noise(drawn)) for view, drawn in self._views]
+        return [view(self._plain, self.noise(drawn)) for view, drawn in self._views]
 
     def _gather_sets(self) -> Tensor:
         S = self._problem.S
