@@ -12,7 +12,7 @@ from candidly.cleaning import Cleaner
 from candidly.engine import batches
 from candidly.engine.batches import Batch, Sweep, evaluating, scaled
 from candidly.engine.building import builder
-from candidly.engine.nets.augment import NOISE_PER_STRONG_VIEW, NOISE_PER_VIEW, flip_crop, strong_view
+from candidly.engine.nets.augment import NOISE_PER_STRONG_VIEW, NOISE_PER_VIEW, VIEWS, flip_crop, strong_view
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import fit
@@ -269,18 +269,20 @@ def test_sweep_noise_depends_on_seed_and_epoch_alone():
     assert torch.equal(Sweep(alone, method).noise()[0], first[1])
 
 
-def test_augmented_images_are_views_of_the_rows_anew_in_every_epoch():
+@pytest.mark.parametrize(("augment", "kind"), [(True, "weak"), ("cutout", "cutout"), ("strong", "strong")])
+def test_augmented_images_are_views_of_the_rows_anew_in_every_epoch(augment, kind):
+    view, drawn = VIEWS[kind]
     generator = np.random.default_rng(0)
     images = generator.integers(1, 256, size=(12, 3, 9, 7), dtype=np.uint8)
     problem = Problem.of(images, np.eye(2, dtype=bool)[np.arange(12) % 2], seeds=[0, 1], scale=1 / 255)
-    batch = Batch(problem, Cleaner(), 3, 4, noise=2, augment=True)
+    batch = Batch(problem, Cleaner(), 3, 4, noise=2, augment=augment)
     seen = []
     for epoch in range(2):
         batch.shuffle(epoch)
         batch.load()
         u = batch._noise[:, 0].clone()  # of the first step
-        assert torch.equal(batch.x, flip_crop(batch.inputs(batch.rows), u[..., :NOISE_PER_VIEW]))
-        assert torch.equal(batch.noise(2), u[..., NOISE_PER_VIEW:])  # the method's own come after
+        assert torch.equal(batch.noise(2), u[..., drawn:])  # the method's own come after
+        assert torch.equal(batch.x, view(batch.inputs(batch.rows), u[..., :drawn]))
         assert not torch.equal(batch.x, batch.inputs(batch.rows))
         seen.append(u)
     assert not torch.equal(*seen)

@@ -6,7 +6,8 @@ import torch
 from candidly.cleaning import Cleaner
 from candidly.engine import Problem, Recipe
 from candidly.engine.training import Training
-from candidly.methods import Pico, Plcr
+from candidly.engine.nets.augment import NOISE_PER_VIEW, flip_crop
+from candidly.methods import Crosel, Pico, Plcr
 from tests.oracles.labels import log_softmax
 from tests.oracles.plcr import loss_of_row
 
@@ -51,3 +52,18 @@ def test_pico_gives_the_weak_view_to_the_classifier_and_the_strong_one_to_the_en
     assert torch.equal(seen[id(method.net)], weak)
     assert torch.equal(seen[id(method.encoder)], strong)
     assert torch.equal(method.queued[:, :12], both(method.encoder, strong)[1])
+
+
+def test_crosel_selects_views_of_images(monkeypatch):
+    training = training_on_images(Crosel(warmup=0))
+    method, batch = training.method, training.batch
+    method.count.fill_(12)
+    method.pool.copy_(torch.arange(12).view(1, 12, 1))
+    seen = []
+    logits = method._logits
+    monkeypatch.setattr(method, "_logits", lambda x: seen.append(x) or logits(x))
+    method.step(batch, "main")
+    u = batch._noise[:, 0, :, -2 * NOISE_PER_VIEW :]
+    for network, own in enumerate(u.split(NOISE_PER_VIEW, -1)):
+        plain = batch.inputs(torch.arange(12).expand(2, -1))
+        assert torch.equal(seen[-1][:, network], flip_crop(plain, own))

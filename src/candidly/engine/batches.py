@@ -9,7 +9,7 @@ from torch import Tensor
 
 from candidly.checks.arguments import shown
 from candidly.engine.contract import Cleaner, Method
-from candidly.engine.nets.augment import NOISE_PER_VIEW, VIEWS, flip_crop
+from candidly.engine.nets.augment import VIEWS
 from candidly.engine.problem import Problem, stream
 
 # One block of a sweep holds about this many numbers, of inputs or of a layer's outputs.
@@ -22,7 +22,6 @@ class Batch:
     """One minibatch of every run; `candidly.engine.contract.Batch` is what methods may use of it."""
 
     rows: Tensor
-    x: Tensor
     S: Tensor
 
     def __init__(
@@ -33,7 +32,7 @@ class Batch:
         size: int,
         noise: int,
         guess: bool = False,
-        augment: bool = False,
+        augment: bool | str = False,
         views: Sequence[str] = (),
         slices: Sequence[int] = (),
     ):
@@ -43,14 +42,14 @@ class Batch:
         self._problem = problem
         self._cleaner = cleaner
         self._guess = guess
-        self._augment = augment
+        self._augment = [VIEWS["weak" if augment is True else augment]] if augment else []
         self.size = size
         widths = list(slices) or [size]
         ends = list(accumulate(widths))
         self.places: Sequence[slice] = [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
         size = ends[-1]
         self._views = [VIEWS[kind] for kind in views] if problem.X.ndim == 4 else []
-        noise += NOISE_PER_VIEW * augment + sum(drawn for _, drawn in self._views)
+        noise += sum(drawn for _, drawn in self._augment + self._views)
         self._training_rows = [[shard.of(rows.cpu()) for shard in problem.parts] for rows in problem.rows]
         self._order = new(runs, steps, size, dtype=torch.int64)  # (R, steps, B): rows of every step of the epoch
         self._noise = new(runs, steps, size, noise)  # (R, steps, B, uniforms)
@@ -100,8 +99,18 @@ class Batch:
         self._flat = (self.rows + self._offset).flatten()
         self._drawn = 0
         self._plain = self.inputs(self.rows)
-        self.x = flip_crop(self._plain, self.noise(NOISE_PER_VIEW)) if self._augment else self._plain
+        self._uniforms = [self.noise(drawn) for _, drawn in self._augment]
+        self._x: Tensor | None = None
         self.S = self._gather_sets()
+
+    @property
+    def x(self) -> Tensor:
+        """The features, augmented when a method first asks: one that uses `views` may not."""
+        if self._x is None:
+            self._x = self._plain
+            for (view, _), u in zip(self._augment, self._uniforms, strict=True):
+                self._x = view(self._x, u)
+        return self._x
 
     def views(self) -> list[Tensor]:
         """Return new random views of the batch's images, or the rows themselves if they are not images."""

@@ -31,9 +31,10 @@ class Recipe:
         Maximum of the learning rate.
     weight_decay : float
         Weight decay; "sgd" has none.
-    augment : bool
-        Whether to flip and shift images at random in every step (`candidly.engine.nets.augment.flip_crop`). CroSel
-        always does so after its warm-up for the images of its soft term, but not for selected rows.
+    augment : bool or {"cutout", "strong"}
+        Whether to flip and shift images at random in every step; "cutout" also replaces a square by zeros, and "strong"
+        also rotates, shears and recolours (`candidly.engine.nets.augment`). Methods that use several views of an image
+        make their own instead.
     test_flips : bool
         Whether the probabilities of an image are the mean over it and its mirror image.
     precision : {"auto", "float32"}
@@ -53,7 +54,7 @@ class Recipe:
     schedule: Literal["one-cycle", "constant", "triangular"] = "one-cycle"
     max_lr: float = 0.01
     weight_decay: float = 1e-4
-    augment: bool = False
+    augment: bool | Literal["cutout", "strong"] = False
     test_flips: bool = False
     precision: Literal["auto", "float32"] = "auto"
 

@@ -692,7 +692,8 @@ def _check_images(problem: Problem, recipe: Recipe) -> None:
     for name in ("augment", "test_flips"):
         if getattr(recipe, name) and problem.X.ndim != 4:
             shape = tuple(problem.X.shape[1:])
-            raise ValueError(f"rows have shape {shape}, but {name}=True flips (channels, height, width) images")
+            setting = f"{name}={getattr(recipe, name)!r}"
+            raise ValueError(f"rows have shape {shape}, but {setting} flips (channels, height, width) images")
 
 
 def _unreached(nets: Sequence[nn.Module], parameters: Sequence[Tensor], grads: Sequence[Tensor | None]) -> str:

@@ -23,7 +23,7 @@ selection from confirming itself, and no extra pass is needed: see docs/methods/
 mean over both views. λ_cr is 2 (the conformal-cleaning paper's; the authors use 1, and 4 for CIFAR-10 with q = .5).
 Warm-up epochs count within the recipe and use its schedule. While nothing is selected, the second batch repeats the
 first one with weight 0, so that batch normalisation has rows to read. A view is a random flip and a shift by up to 4
-pixels.
+pixels; selected images are such views, too.
 """
 
 from collections.abc import Hashable
@@ -35,7 +35,7 @@ from torch import Tensor
 
 from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, Method, Problem, Sweep, candidate_nll, masked_softmax, soft_ce
-from candidly.engine.nets.augment import NOISE_PER_MIX, mix_up
+from candidly.engine.nets.augment import NOISE_PER_MIX, NOISE_PER_VIEW, flip_crop, mix_up
 from candidly.engine.ranks import Shard
 
 NETWORKS = 2
@@ -95,7 +95,7 @@ class Crosel(Method):
         self.cursor = new(1, dtype=torch.int64)  # (1,): how many selected batches were drawn from the pool
         self.fraction = new(runs)  # (R,): r
         self.images = problem.X.ndim == 4
-        self.noise = 2 * NOISE_PER_MIX if self.images else 0
+        self.noise = 2 * NOISE_PER_MIX + NETWORKS * NOISE_PER_VIEW if self.images else 0
 
     def _logits(self, x: Tensor) -> Tensor:
         """Logits of both networks, (R, 2, B, C), for x (R, B, ...), or (R, 2, B, ...) if they see different rows."""
@@ -137,7 +137,7 @@ class Crosel(Method):
         """L_soft for images, summed over both networks."""
         B = batch.rows.shape[1]
         views = torch.cat(batch.views(), 1)  # (R, 2B, ...)
-        noise = batch.noise(self.noise).unflatten(-1, (2, -1)).flatten(1, 2)
+        noise = batch.noise(2 * NOISE_PER_MIX).unflatten(-1, (2, -1)).flatten(1, 2)
         with torch.no_grad():
             z = self._logits(views)  # (R, 2, 2B, C)
         p = z.softmax(-1).unflatten(2, (2, B)).mean(2)  # (R, 2, B, C)
@@ -158,7 +158,10 @@ class Crosel(Method):
         # The rows are swapped before and the labels after looking them up, rather than the labels of all N rows.
         newest = self.labels[..., -1].mT  # (R, 2, N)
         label = other_network(newest.gather(2, other_network(rows, 1)), 1).clamp_min(0)
-        log_p = self._logits(batch.inputs(rows.flatten(1)).unflatten(1, (NETWORKS, B))).log_softmax(-1)
+        x = batch.inputs(rows.flatten(1)).unflatten(1, (NETWORKS, B))
+        if self.images:
+            x = flip_crop(x, batch.noise(NETWORKS * NOISE_PER_VIEW).unflatten(-1, (NETWORKS, -1)).movedim(2, 1))
+        log_p = self._logits(x).log_softmax(-1)
         at_label = log_p.gather(-1, label.unsqueeze(-1)).squeeze(-1)
         return -torch.where(count > 0, at_label, 0.0).mean(-1).sum(1)
 

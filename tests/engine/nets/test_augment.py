@@ -110,6 +110,18 @@ def test_a_strong_view_of_a_plain_image_only_erases_a_quarter():
     torch.testing.assert_close(found[found != 0], x[found != 0])
 
 
+def test_a_cutout_is_a_weak_view_without_a_square():
+    x = torch.rand(2, 5, 3, 16, 16) + 1
+    u = torch.rand(2, 5, augment.NOISE_PER_CUTOUT, generator=torch.Generator().manual_seed(0))
+    found, weak = augment.cutout(x, u), augment.flip_crop(x, u[..., : augment.NOISE_PER_VIEW])
+    for run in range(2):
+        for image in range(5):
+            down, across = (math.floor(16 * value) for value in u[run, image, -2:].tolist())
+            expected = weak[run, image].clone()
+            expected[:, max(0, down - 3) : down + 3, max(0, across - 3) : across + 3] = 0
+            assert torch.equal(found[run, image], expected)
+
+
 def test_mix_up_equals_a_loop():
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(2, 5, 3, generator=generator, dtype=torch.float64)

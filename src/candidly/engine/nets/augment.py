@@ -11,6 +11,9 @@ from candidly.engine.nets.sampling import NOISE_PER_GAMMA, log_dirichlet_sample
 NOISE_PER_VIEW = 3
 """Number of uniforms that one weak view of one image needs."""
 
+NOISE_PER_CUTOUT = NOISE_PER_VIEW + 2
+"""Number of uniforms that one view with a square cut out needs."""
+
 NOISE_PER_STRONG_VIEW = NOISE_PER_VIEW + 8
 """Number of uniforms that one strong view of one image needs."""
 
@@ -18,6 +21,7 @@ _ROTATION = math.pi / 6  # largest angle
 _SHEAR = 0.3  # largest shear, per axis
 _BRIGHTNESS = 0.5  # largest shift, in standard deviations of the image
 _CONTRAST = 0.5  # largest change of the factor 1
+_CUT_OUT, _CUT_OUT_STRONG = 0.375, 0.5  # side of the square that is cut out, as a fraction of the image's sides
 
 NOISE_PER_MIX = 1 + 2 * NOISE_PER_GAMMA
 """Number of uniforms per image that `mix_up` needs."""
@@ -43,6 +47,23 @@ def flip_crop(x: Tensor, u: Tensor, padding: int = 4) -> Tensor:
     return padded.flatten(-2).gather(-1, index.expand(*x.shape[:-2], -1)).view_as(x)
 
 
+def cutout(x: Tensor, u: Tensor) -> Tensor:
+    """Return images flipped and shifted as by `flip_crop`, with a square replaced by zeros.
+
+    The square has 3/8 of the image's height and width. Its centre may lie anywhere, so it can be cut off by the border
+    (T. DeVries and G. Taylor, *Improved Regularization of Convolutional Neural Networks with Cutout*, 2017).
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., channels, height, width)
+        Images.
+    u : Tensor, shape (..., NOISE_PER_CUTOUT)
+        Uniforms in [0, 1).
+    """
+    place, down, across = u.split([NOISE_PER_VIEW, 1, 1], -1)
+    return _erase(flip_crop(x, place), down.squeeze(-1), across.squeeze(-1), _CUT_OUT)
+
+
 def _magnitude(u: Tensor) -> Tensor:
     """Return 0 with probability 1/2, otherwise a uniform number in [-1, 1), given uniforms in [0, 1)."""
     return torch.where(u < 0.5, 4 * u - 1, 0.0)
@@ -53,9 +74,8 @@ def strong_view(x: Tensor, u: Tensor) -> Tensor:
 
     Six operations each apply with probability 1/2 and a random strength: rotation by up to 30 degrees, shear by up to
     0.3 along both axes, brightness, contrast and, for three channels, saturation. A square of half the image's height
-    and width is replaced by zeros; its centre may lie anywhere, so it can be cut off by the border. This is in the
-    manner of RandAugment (E. Cubuk et al., CVPR Workshops 2020) and Cutout (T. DeVries and G. Taylor, 2017), with
-    operations that fit standardised images.
+    and width is replaced by zeros, as by `cutout`. This is in the manner of RandAugment (E. Cubuk et al., CVPR
+    Workshops 2020), with operations that fit standardised images.
 
     Parameters
     ----------
@@ -73,7 +93,7 @@ def strong_view(x: Tensor, u: Tensor) -> Tensor:
     if x.shape[-3] == 3:
         x = torch.lerp(x.mean(-3, keepdim=True).expand_as(x), x, 1 + colour)
     x = mean + (x - mean) * (1 + _CONTRAST * contrast) + _BRIGHTNESS * light * deviation
-    return _erase(x, *centre)
+    return _erase(x, *centre, _CUT_OUT_STRONG)
 
 
 def _turn(x: Tensor, angle: Tensor, across: Tensor, down: Tensor) -> Tensor:
@@ -88,19 +108,24 @@ def _turn(x: Tensor, angle: Tensor, across: Tensor, down: Tensor) -> Tensor:
     return F.grid_sample(flat, grid, align_corners=False).view_as(x)
 
 
-def _erase(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """Replace a square of half the height and width by zeros, given uniforms for its centre."""
+def _erase(x: Tensor, down: Tensor, across: Tensor, part: float) -> Tensor:
+    """Replace a square of a part of the height and width by zeros, given uniforms for its centre."""
 
     def inside(length: int, u: Tensor) -> Tensor:
         centre = (u * length).floor().unsqueeze(-1)
         place = torch.arange(length, device=x.device)
-        return (place >= centre - length // 4) & (place < centre + length // 4)
+        half = int(part * length / 2)
+        return (place >= centre - half) & (place < centre + half)
 
     rows, columns = inside(x.shape[-2], down), inside(x.shape[-1], across)
     return x.masked_fill((rows.unsqueeze(-1) & columns.unsqueeze(-2)).unsqueeze(-3), 0.0)
 
 
-VIEWS = {"weak": (flip_crop, NOISE_PER_VIEW), "strong": (strong_view, NOISE_PER_STRONG_VIEW)}
+VIEWS = {
+    "weak": (flip_crop, NOISE_PER_VIEW),
+    "cutout": (cutout, NOISE_PER_CUTOUT),
+    "strong": (strong_view, NOISE_PER_STRONG_VIEW),
+}
 """The kinds of views, each a function of images and uniforms, and the number of uniforms per image."""
 
 
