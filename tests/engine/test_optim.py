@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
 
 from candidly.engine import optim
+from candidly.engine.nets.build import build
 
 D, C, B = 4, 3, 6
 
@@ -211,6 +212,28 @@ def test_nesterov_equals_torch(course, decay):
         assert equal(net, twin)
     assert not equal(net, small(), 1e-2)
     assert ours.state().keys() == {"velocity"}
+
+
+@pytest.mark.parametrize("net", ["linear", "mlp"])
+def test_nesterov_slows_heads_down_by_their_inputs(net):
+    generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
+    ours = build(net, (40,), 3, generators).double()
+    twin = copy.deepcopy(ours)
+    optimiser = optim.Nesterov(ours, [0.1] * 5, 0.01)
+    weight = twin.head.weight
+    others = [parameter for parameter in twin.parameters() if parameter is not weight]
+    factor = 16 / (40 if net == "linear" else 300)
+    groups = [{"params": others}, {"params": [weight], "lr": 0.1 * factor}]
+    theirs = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
+    for t in range(5):
+        x = torch.randn(2, 8, 40, generator=generators[0], dtype=torch.float64)
+        grads = torch.autograd.grad(ours(x).square().mean(), optimiser.parameters)
+        with torch.no_grad():
+            optimiser.update(grads, torch.tensor([t]), t)
+        theirs.zero_grad()
+        twin(x).square().mean().backward()
+        theirs.step()
+        assert equal(ours, twin)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 10, 1000])

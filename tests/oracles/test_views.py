@@ -5,8 +5,8 @@ import torch
 
 from candidly.cleaning import Cleaner
 from candidly.engine import Problem, Recipe
-from candidly.engine.training import Training
 from candidly.engine.nets.augment import NOISE_PER_VIEW, flip_crop
+from candidly.engine.training import Training
 from candidly.methods import Crosel, Pico, Plcr
 from tests.oracles.labels import log_softmax
 from tests.oracles.plcr import loss_of_row

@@ -107,14 +107,17 @@ class Batch(Protocol):
 
     rows: Tensor
     """Global row numbers, (R, B)."""
-    x: Tensor
-    """Features, (R, B, ...)."""
     S: Tensor
     """Candidate sets, (R, B, C)."""
     size: int
     """Number of rows of each run in the minibatch, on all ranks together; B in a single process."""
     places: Sequence[slice]
     """Where in the batch the rows of each shard of the problem are; one slice of all rows without shards."""
+
+    @property
+    def x(self) -> Tensor:
+        """Features, (R, B, ...); images are augmented if the recipe says so."""
+        ...
 
     def take(self, state: Tensor) -> Tensor:
         """Read this batch's rows of a state tensor (R, N, ...)."""

@@ -6,7 +6,7 @@ nine: `HostAdam`. Tests assert that both equal torch.optim.Adam with OneCycleLR.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -17,6 +17,9 @@ from candidly.engine.nets import kernels
 
 BETA2, EPSILON = 0.999, 1e-8
 MOMENTUM = 0.9
+HEAD_INPUTS = 16
+"""A head with n inputs takes steps that are `HEAD_INPUTS` / n times as long with `Nesterov`, if n is larger."""
+
 _RISING = 0.2  # fraction of the steps in which the triangular schedule rises
 
 NUMBERS_PER_WEIGHT = {"sgd": 2, "nesterov": 3, "adam": 4}
@@ -101,6 +104,23 @@ def _flattened(parameters: Sequence[nn.Parameter]) -> Tensor:
     return flat
 
 
+def _heads(net: nn.Module, parameters: Sequence[nn.Parameter]) -> Iterator[tuple[slice, float]]:
+    """Yield where the weights of heads are among the parameters, as one vector, and the factor of their rate."""
+    heads = [part for name, part in net.named_modules() if name.split(".")[-1] == "head"]
+    inputs = {id(head.weight): head.weight.numel() / head.bias.numel() for head in heads if _is_linear(head)}
+    stop = 0
+    for parameter in parameters:
+        start, stop = stop, stop + parameter.numel()
+        if inputs.get(id(parameter), 0) > HEAD_INPUTS:
+            yield slice(start, stop), HEAD_INPUTS / inputs[id(parameter)]
+
+
+def _is_linear(layer: nn.Module) -> bool:
+    """Return whether a layer has a matrix of weights and a bias, per run or for one."""
+    kinds = (getattr(layer, name, None) for name in ("weight", "bias"))
+    return all(isinstance(one, nn.Parameter) for one in kinds)
+
+
 class Sgd:
     """Plain stochastic gradient descent: no momentum, no decay."""
 
@@ -120,7 +140,12 @@ class Sgd:
 
 
 class Nesterov:
-    """Gradient descent with Nesterov momentum and coupled L2 decay, as torch.optim.SGD has it.
+    """Gradient descent with Nesterov momentum and coupled L2 decay, as torch.optim.SGD has it, and a slow head.
+
+    Layers that are followed by batch normalisation can take steps of any length, but the last one, `head`, cannot: a
+    step moves the logits by the squared length of its inputs, which grows with their number n. The weights of a head
+    therefore have a smaller learning rate, by the factor 16 / n (n > 16). That factor is in the manner of G. Yang et
+    al., *Tensor Programs V*, NeurIPS 2021, where rates of output layers fall with 1 / n.
 
     Over flat buffers that the parameters become views of; rates are read from a table on the device.
     """
@@ -129,6 +154,7 @@ class Nesterov:
         self.parameters = _trainable(net)
         self.weight_decay = weight_decay
         self.flat = _flattened(self.parameters)
+        self.heads = list(_heads(net, self.parameters))
         self.velocity = torch.zeros_like(self.flat)
         self.table = torch.tensor(rates, dtype=torch.float64).to(self.flat)
 
@@ -136,7 +162,10 @@ class Nesterov:
         """Apply the gradients with the table's entry at `clock`."""
         gradient = _concatenated(grads, self.parameters).add_(self.flat, alpha=self.weight_decay)
         self.velocity.mul_(MOMENTUM).add_(gradient)
-        self.flat.addcmul_(gradient.add_(self.velocity, alpha=MOMENTUM), self.table.index_select(0, clock), value=-1)
+        step = gradient.add_(self.velocity, alpha=MOMENTUM)
+        for place, factor in self.heads:
+            step[place].mul_(factor)
+        self.flat.addcmul_(step, self.table.index_select(0, clock), value=-1)
 
     def state(self) -> dict[str, Tensor]:
         """Return the buffers to save, besides the network's."""

@@ -85,7 +85,7 @@ def strong_view(x: Tensor, u: Tensor) -> Tensor:
         Uniforms in [0, 1).
     """
     x = flip_crop(x, u[..., :NOISE_PER_VIEW])
-    angle, across, down, light, contrast, colour, *centre = u[..., NOISE_PER_VIEW:].unbind(-1)
+    angle, across, down, light, contrast, colour, row, column = u[..., NOISE_PER_VIEW:].unbind(-1)
     x = _turn(x, _ROTATION * _magnitude(angle), _SHEAR * _magnitude(across), _SHEAR * _magnitude(down))
     light, contrast, colour = (_magnitude(one)[..., None, None, None] for one in (light, contrast, colour))
     mean = x.mean((-3, -2, -1), keepdim=True)
@@ -93,7 +93,7 @@ def strong_view(x: Tensor, u: Tensor) -> Tensor:
     if x.shape[-3] == 3:
         x = torch.lerp(x.mean(-3, keepdim=True).expand_as(x), x, 1 + colour)
     x = mean + (x - mean) * (1 + _CONTRAST * contrast) + _BRIGHTNESS * light * deviation
-    return _erase(x, *centre, _CUT_OUT_STRONG)
+    return _erase(x, row, column, _CUT_OUT_STRONG)
 
 
 def _turn(x: Tensor, angle: Tensor, across: Tensor, down: Tensor) -> Tensor:
