@@ -101,7 +101,7 @@ def bench(
         seeds: Seeds, such as 0-4 or 0,2,7; each is a split and an initialisation (default: 0-4).
         inits: Number of initialisations per seed (default: 1).
         protocol: How to prepare and split datasets: default, uai2025 or grouped (default: default).
-        recipe: How to train: uai2025 or quick (default: uai2025).
+        recipe: How to train: uai2025, quick or, for colour images, fast or strong (default: uai2025).
         epochs: Number of epochs, instead of the recipe's.
         out: Folder for the runs.
         data: Folder with the datasets' files.

@@ -1,7 +1,7 @@
 """Recipes: how long and with which optimiser to train."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from candidly.checks import arguments
 
@@ -71,7 +71,24 @@ class Recipe:
         return min(wished, *sizes)
 
 
-RECIPES = {recipe.name: recipe for recipe in (Recipe("uai2025"), Recipe("quick", epochs=30, batch_size=64))}
+_IMAGES: dict[str, Any] = {
+    "batch_size": 512,
+    "optimiser": "nesterov",
+    "schedule": "triangular",
+    "max_lr": 0.2,
+    "test_flips": True,
+}
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("uai2025"),
+        Recipe("quick", epochs=30, batch_size=64),
+        Recipe("fast", epochs=60, weight_decay=1e-3, augment="cutout", **_IMAGES),
+        Recipe("strong", epochs=300, weight_decay=5e-4, augment="strong", **_IMAGES),
+    )
+}
+"""The paper's recipe, a short one, and two for colour images: docs/guides/images.md has what they reach."""
 
 
 def find_recipe(recipe: Recipe | str) -> Recipe:
