@@ -45,8 +45,8 @@ def load(
         - `digits`: the 8×8 digits of scikit-learn, scaled to [0, 1], fully labelled; they need no file.
         - The path of a `.mat`, `.npz`, `.csv`, `.tsv`, `.parquet`, `.arrow` or `.feather` file, also `.csv.gz` and
           `.tsv.gz`: a path object, or a string that ends in one of these suffixes. Tables are read by `read_table`,
-          which has options. An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`,
-          `groups`.
+          which has options. An `.npz` file has arrays `X`, `S` and optionally `y`, `classes`, `groups` and
+          `num_train`.
 
         In a fully labelled dataset each row's only candidate is its true label; `candidly.corrupt` makes larger
         candidate sets.

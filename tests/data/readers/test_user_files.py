@@ -3,6 +3,7 @@ import pytest
 import scipy.io
 
 from candidly.data import dataset, load
+from candidly.data.protocols import PROTOCOLS
 from candidly.data.readers.user_files import dataset_name
 from tests.data.made import fields_of, toy
 
@@ -57,6 +58,14 @@ def test_npz(tmp_path, save):
     assert dataset.y.dtype == np.int64
     for field in ("X", "S", "y"):
         np.testing.assert_array_equal(getattr(dataset, field), arrays()[field])
+
+
+def test_npz_with_a_split(tmp_path):
+    np.savez(tmp_path / "toy.npz", **arrays(), num_train=250)
+    found = load(tmp_path / "toy.npz")
+    assert found.num_train == 250
+    train, test = PROTOCOLS["default"].rows(found, seed=3)
+    assert (len(train), len(test)) == (250, 50)
 
 
 @pytest.mark.parametrize("groups", [np.arange(300) // 7 - 3, np.array([f"scene {i // 7:03}" for i in range(300)])])
@@ -122,6 +131,9 @@ def test_npz_types(tmp_path, X, dtype):
         ({"S": np.ones((300, 1), bool), "classes": None}, "the number of classes is 1; S must have at least two"),
         ({"classes": np.array(["a"] * 7)}, "7 class names for 6 columns of S"),
         ({"groups": np.zeros(300)}, r"groups is \(300,\) of type float64; save one integer or text per row"),
+        ({"num_train": np.array([250])}, r"num_train is \(1,\) of type int64; save one integer"),
+        ({"num_train": 2.5}, r"num_train is \(\) of type float64; save one integer"),
+        ({"num_train": 301}, "num_train is 301; it must be an integer from 0 to 300"),
         ({"groups": np.zeros((300, 1), int)}, r"groups is \(300, 1\) of type int64"),
         ({"groups": np.zeros(299, int)}, "the numbers of rows differ: X has 300, S 300, y 300, groups 299"),
     ],

@@ -24,9 +24,10 @@ def read_mat(path: str | os.PathLike[str]) -> Dataset:
 
 
 def read_npz(path: str | os.PathLike[str]) -> Dataset:
-    """Read a `.npz` file with arrays `X`, `S`, optionally `y` (class numbers), `classes` (names) and `groups`.
+    """Read a `.npz` file with arrays `X`, `S`, optionally `y` (class numbers), `classes`, `groups` and `num_train`.
 
-    `groups` has one integer or text per row; rows with the same one belong together.
+    `classes` has the names of classes. `groups` has one integer or text per row; rows with the same one belong
+    together. `num_train` is the number of training rows, which come first, where the split is fixed.
 
     Examples
     --------
@@ -37,7 +38,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     ...     read_npz(file.name).classes
     ('cat', 'dog')
     """
-    arrays = npz.read(path, ["X", "S"], optional=["y", "classes", "groups"])
+    arrays = npz.read(path, ["X", "S"], optional=["y", "classes", "groups", "num_train"])
     X = _features(arrays["X"], path)
     S = arrays["S"]
     y = arrays.get("y")
@@ -52,13 +53,21 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
                 f"{path}: groups is {groups.shape} of type {groups.dtype}; save one integer or text per row"
             )
         groups = np.unique(groups, return_inverse=True)[1]
+    num_train = arrays.get("num_train")
+    if num_train is not None:
+        if num_train.dtype.kind not in "iu" or num_train.shape != ():
+            raise ValueError(
+                f"{path}: num_train is {num_train.shape} of type {num_train.dtype}; save one integer, the number of "
+                "training rows"
+            )
+        num_train = int(num_train)
     if "classes" not in arrays:
-        return checked(path, X, S.astype(bool), y, _numbered(path, S.shape[1]), groups)
+        return checked(path, X, S.astype(bool), y, _numbered(path, S.shape[1]), groups, num_train)
     names = arrays["classes"]
     if names.dtype.kind not in "Uiu" or names.ndim != 1:
         raise ValueError(f"{path}: classes is {names.shape} of type {names.dtype}; save one name per column of S")
     _check_names(path, len(names), S.shape[1])
-    return checked(path, X, S.astype(bool), y, tuple(str(name) for name in names), groups)
+    return checked(path, X, S.astype(bool), y, tuple(str(name) for name in names), groups, num_train)
 
 
 def _features(X: NDArray[Any], path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -105,6 +114,7 @@ def checked(
     y: NDArray[np.integer] | None,
     classes: tuple[str, ...],
     groups: NDArray[np.integer] | None = None,
+    num_train: int | None = None,
 ) -> Dataset:
     """Return a dataset after checking the content of a user's file.
 
@@ -112,7 +122,7 @@ def checked(
     """
     try:
         y, groups = (None if part is None else part.astype(np.int64) for part in (y, groups))
-        found = Dataset(dataset_name(path), X, S, y, classes, groups=groups)
+        found = Dataset(dataset_name(path), X, S, y, classes, num_train, groups=groups)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if y is not None:

@@ -1,0 +1,142 @@
+"""Sets of human votes, in 2 % of which the true label is missing.
+
+    python -m benchmarks.cifar10n train --data DIR                    # fills runs/cifar10n, a file per cell
+    python -m benchmarks.cifar10n collect                             # results/cifar10n.json
+    python -m benchmarks.cifar10n page                                # a table of docs/evidence/images.md
+
+A cell is one training of one seed, with the recipe `fast`. The votes are those of CIFAR-10N: three labels by different
+people for every training image (J. Wei et al., *Learning with Noisy Labels Revisited*, ICLR 2022).
+"""
+
+import argparse
+import functools
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benchmarks.cells import collect, fill, read, share
+from candidly import RECIPES, data, fit
+from candidly.data.protocols import scaling
+from candidly.data.readers import npz
+from candidly.engine import Batch, BuildNet, OneNetwork, Problem, soft_ce
+from candidly.methods import Crosel, Method, Pico, Plcr, Proden
+
+RESULTS, RUNS = Path("benchmarks/results/cifar10n.json"), Path("runs/cifar10n")
+PAGE = Path("docs/evidence/images.md")
+
+
+@dataclass
+class Fixed(OneNetwork):
+    """Cross-entropy with label weights that never change."""
+
+    def setup(self, problem: Problem, build_net: BuildNet) -> None:
+        """Take the problem's initial weights."""
+        self.net = build_net()
+        self.q = problem.initial_weights
+
+    def step(self, batch: Batch, phase: Hashable) -> Tensor:
+        """Return the cross-entropy."""
+        return soft_ce(batch.take(self.q), self.net(batch.x))
+
+
+VARIANTS: dict[str, tuple[str, Method]] = {  # what is trained on, and the method
+    "one random vote": ("one", Fixed()),
+    "proden": ("sets", Proden()),
+    "proden, votes as first weights": ("weights", Proden()),
+    "votes as fixed weights": ("weights", Fixed()),
+    "plcr": ("sets", Plcr()),
+    "pico": ("sets", Pico()),
+    "crosel": ("sets", Crosel()),
+    "majority": ("majority", Fixed()),
+    "true labels": ("true", Fixed()),
+}
+
+
+def given(kind: str, votes: NDArray[np.int64], y: NDArray[np.int64], seed: int) -> dict[str, Any]:
+    """Return the candidate sets, and weights where votes count."""
+    rng = np.random.default_rng(seed)
+    n = len(votes)
+    counts = np.zeros((n, 10))
+    np.add.at(counts, (np.arange(n)[:, None], votes), 1)
+    match kind:
+        case "sets":
+            return {"S": counts > 0}
+        case "weights":
+            return {"S": counts > 0, "weights": counts}
+        case "one":
+            label = votes[np.arange(n), rng.integers(votes.shape[1], size=n)]
+        case "majority":  # where all differ, one of the three at random
+            label = (counts + rng.random(counts.shape) * (counts > 0) / 2).argmax(1)
+        case _:
+            label = y
+    return {"S": np.eye(10, dtype=bool)[label]}
+
+
+def train(variant: str, seed: int, root: str | None, device: str, epochs: int | None) -> dict[str, Any]:
+    """Train, and score on the test images and on the training images."""
+    dataset = data.load("cifar10n", root)
+    n, y = dataset.num_train, dataset.y
+    assert n is not None, "cifar10n is split"
+    assert y is not None, "cifar10n has true labels"
+    file = next(path for path in Path(root or ".").rglob("cifar10n.npz"))
+    votes = npz.read(file, ["annotator_labels"])["annotator_labels"].astype(np.int64)
+    shift, scale = scaling(dataset)
+    kind, method = VARIANTS[variant]
+    inputs = given(kind, votes, y[:n], seed)
+    problem = Problem.of(dataset.X[:n], **inputs, seeds=(seed,), shift=shift, scale=scale)
+    recipe = RECIPES["fast"] if epochs is None else replace(RECIPES["fast"], name="custom", epochs=epochs)
+    started = time.perf_counter()
+    model = fit(problem, method, None, recipe, net="resnet9", device=device, progress=False)
+    seconds = time.perf_counter() - started
+    right = model.predict(dataset.X)[0].argmax(-1).numpy() == y
+    missing = (votes != y[:n, None]).all(1)
+    found = {"variant": variant, "seed": seed, "test": right[n:].mean(), "train": right[:n].mean()}
+    found |= {"missing": right[:n][missing].mean(), "seconds": seconds}
+    found = {key: value if isinstance(value, str | int) else round(float(value), 5) for key, value in found.items()}
+    return found | {"shown": f"{100 * found['test']:.2f}"}
+
+
+def page(cells: list[dict[str, Any]]) -> None:
+    """Write the table."""
+    lines = [
+        "| trained on | seeds | test accuracy | training images: accuracy | where no vote is right | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for variant in VARIANTS:
+        rows = [cell for cell in cells if cell["variant"] == variant]
+        if rows:
+            test = np.array([100 * cell["test"] for cell in rows])
+            spread = f" ± {test.std(ddof=1):.2f}" if len(rows) > 1 else ""
+            means = [np.mean([cell[key] for cell in rows]) for key in ("train", "missing", "seconds")]
+            shown = f"{test.mean():.2f}{spread} | {100 * means[0]:.2f} | {100 * means[1]:.1f} | {means[2]:.0f}"
+            lines.append(f"| {variant} | {len(rows)} | {shown} |")
+    fill(PAGE, "\n".join(lines), "cifar10n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=["train", "collect", "page"])
+    parser.add_argument("--data", help="folder with the files of cifar10 and cifar10n")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--minutes", type=float, default=60, help="no training begins after this time")
+    asked = parser.parse_args()
+    if asked.task == "train":
+        cells = [(variant, seed) for variant in VARIANTS for seed in range(asked.seeds)]
+        work = functools.partial(train, root=asked.data, device=asked.device, epochs=asked.epochs)
+        share(cells, work, RUNS, jobs=1, minutes=asked.minutes, threads=True)
+    elif asked.task == "collect":
+        collect(RUNS, RESULTS, lambda cell: f"{cell['variant']} {cell['seed']}")
+    else:
+        page(read(RESULTS))
+
+
+if __name__ == "__main__":
+    main()
