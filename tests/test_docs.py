@@ -120,7 +120,8 @@ def place(tmp_path, monkeypatch):
         (tmp_path / name).symlink_to(ROOT / name)
     runpy.run_path("examples/make_birds.py", run_name="__main__")
     (tmp_path / "docs" / "evidence").mkdir(parents=True)
-    shutil.copy(PAGES["docs/evidence/results.md"], "docs/evidence")
+    for page in ("results", "images"):
+        shutil.copy(PAGES[f"docs/evidence/{page}.md"], "docs/evidence")
     Path("published.csv").write_text("method,dataset,seed,test_accuracy\nproden,lost,0,0.8\n")
     Path("momentum.py").write_text(snippets(TEXTS["docs/guides/own-method.md"])[0])
     make_up_results(tmp_path / "runs" / "crosel_gap")

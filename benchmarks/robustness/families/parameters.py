@@ -802,7 +802,7 @@ _TARGETS: dict[str, Target] = {
             "schedule": choices("constant"),
             "max_lr": positives(0.25),
             "weight_decay": positives(0.25, zero=True),
-            "augment": booleans(True),
+            "augment": (*booleans(True), good("numpy str", np.str_("strong"), "strong")),
             "test_flips": booleans(True),
             "precision": choices("float32"),
         },

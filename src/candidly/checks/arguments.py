@@ -221,7 +221,7 @@ def settings(part: Any, **bounds: Mapping[str, Any]) -> None:
         limits = bounds.get(field.name, {})
         texts = next((get_args(one) for one in kinds if get_origin(one) is Literal), ())
         if kind is bool and texts:
-            if not isinstance(_plain(value), bool) and value not in texts:
+            if not isinstance(_plain(value), bool) and not (isinstance(value, str) and value in texts):
                 raise ValueError(f"{field.name} is {shown(value)}; use one of True, False, {', '.join(texts)}")
         elif get_origin(kind) is Literal:
             choice(field.name, value, get_args(kind))

@@ -7,7 +7,7 @@ nine: `HostAdam`. Tests assert that both equal torch.optim.Adam with OneCycleLR.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -106,19 +106,14 @@ def _flattened(parameters: Sequence[nn.Parameter]) -> Tensor:
 
 def _heads(net: nn.Module, parameters: Sequence[nn.Parameter]) -> Iterator[tuple[slice, float]]:
     """Yield where the weights of heads are among the parameters, as one vector, and the factor of their rate."""
-    heads = [part for name, part in net.named_modules() if name.split(".")[-1] == "head"]
-    inputs = {id(head.weight): head.weight.numel() / head.bias.numel() for head in heads if _is_linear(head)}
+    named = [part for name, part in net.named_modules() if name.split(".")[-1] == "head"]
+    heads: list[Any] = [part for part in named if isinstance(getattr(part, "bias", None), Tensor)]
+    inputs = {id(head.weight): head.weight.numel() / head.bias.numel() for head in heads}
     stop = 0
     for parameter in parameters:
         start, stop = stop, stop + parameter.numel()
         if inputs.get(id(parameter), 0) > HEAD_INPUTS:
             yield slice(start, stop), HEAD_INPUTS / inputs[id(parameter)]
-
-
-def _is_linear(layer: nn.Module) -> bool:
-    """Return whether a layer has a matrix of weights and a bias, per run or for one."""
-    kinds = (getattr(layer, name, None) for name in ("weight", "bias"))
-    return all(isinstance(one, nn.Parameter) for one in kinds)
 
 
 class Sgd:
@@ -142,10 +137,10 @@ class Sgd:
 class Nesterov:
     """Gradient descent with Nesterov momentum and coupled L2 decay, as torch.optim.SGD has it, and a slow head.
 
-    Layers that are followed by batch normalisation can take steps of any length, but the last one, `head`, cannot: a
-    step moves the logits by the squared length of its inputs, which grows with their number n. The weights of a head
-    therefore have a smaller learning rate, by the factor 16 / n (n > 16). That factor is in the manner of G. Yang et
-    al., *Tensor Programs V*, NeurIPS 2021, where rates of output layers fall with 1 / n.
+    Layers that are followed by batch normalisation can take steps of any length, but the last one cannot: a step moves
+    the logits by the squared length of its inputs, which grows with their number n. The weights of a layer called
+    `head` therefore have a smaller learning rate, by the factor 16 / n (n > 16). It is in the manner of G. Yang et al.,
+    *Tensor Programs V*, NeurIPS 2021, where the rates of output layers fall with 1 / n.
 
     Over flat buffers that the parameters become views of; rates are read from a table on the device.
     """

@@ -23,7 +23,7 @@ class Recipe:
         At least 2, for batch normalisation. None is the paper's choice: 16 below 5000 training rows, otherwise 256.
     optimiser : {"adam", "sgd", "nesterov"}
         Adam with coupled L2 decay, plain gradient descent, or gradient descent with Nesterov momentum of 0.9 and L2
-        decay, in which the last layer has a smaller rate (`candidly.engine.optim.Nesterov`).
+        decay; a last layer called `head` has a smaller rate then (`candidly.engine.optim.Nesterov`).
     schedule : {"one-cycle", "constant", "triangular"}
         How the learning rate changes. "triangular" rises linearly during the first fifth of the steps, then falls
         linearly to 0.

@@ -693,7 +693,9 @@ def _check_images(problem: Problem, recipe: Recipe) -> None:
         if getattr(recipe, name) and problem.X.ndim != 4:
             shape = tuple(problem.X.shape[1:])
             setting = f"{name}={getattr(recipe, name)!r}"
-            raise ValueError(f"rows have shape {shape}, but {setting} flips (channels, height, width) images; use another recipe")
+            raise ValueError(
+                f"rows have shape {shape}, but {setting} flips (channels, height, width) images; use another recipe"
+            )
 
 
 def _unreached(nets: Sequence[nn.Module], parameters: Sequence[Tensor], grads: Sequence[Tensor | None]) -> str:

@@ -53,14 +53,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
                 f"{path}: groups is {groups.shape} of type {groups.dtype}; save one integer or text per row"
             )
         groups = np.unique(groups, return_inverse=True)[1]
-    num_train = arrays.get("num_train")
-    if num_train is not None:
-        if num_train.dtype.kind not in "iu" or num_train.shape != ():
-            raise ValueError(
-                f"{path}: num_train is {num_train.shape} of type {num_train.dtype}; save one integer, the number of "
-                "training rows"
-            )
-        num_train = int(num_train)
+    num_train = _number(arrays["num_train"], path) if "num_train" in arrays else None
     if "classes" not in arrays:
         return checked(path, X, S.astype(bool), y, _numbered(path, S.shape[1]), groups, num_train)
     names = arrays["classes"]
@@ -68,6 +61,14 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
         raise ValueError(f"{path}: classes is {names.shape} of type {names.dtype}; save one name per column of S")
     _check_names(path, len(names), S.shape[1])
     return checked(path, X, S.astype(bool), y, tuple(str(name) for name in names), groups, num_train)
+
+
+def _number(value: NDArray[Any], path: str | os.PathLike[str]) -> int:
+    if value.dtype.kind not in "iu" or value.shape != ():
+        raise ValueError(
+            f"{path}: num_train is {value.shape} of type {value.dtype}; save one integer, the number of training rows"
+        )
+    return int(value)
 
 
 def _features(X: NDArray[Any], path: str | os.PathLike[str]) -> NDArray[Any]:
