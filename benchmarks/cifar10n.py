@@ -12,7 +12,7 @@ import argparse
 import functools
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.cells import collect, fill, read, share
-from candidly import RECIPES, data, fit
+from candidly import data, fit
 from candidly.data.protocols import scaling
+from candidly.data.published import locations
+from candidly.data.published.registry import REGISTRY
 from candidly.data.readers import npz
 from candidly.engine import Batch, BuildNet, OneNetwork, Problem, soft_ce
 from candidly.methods import Crosel, Method, Pico, Plcr, Proden
@@ -78,21 +80,20 @@ def given(kind: str, votes: NDArray[np.int64], y: NDArray[np.int64], seed: int) 
     return {"S": np.eye(10, dtype=bool)[label]}
 
 
-def train(variant: str, seed: int, root: str | None, device: str, epochs: int | None) -> dict[str, Any]:
+def train(variant: str, seed: int, root: str | None, device: str) -> dict[str, Any]:
     """Train, and score on the test images and on the training images."""
     dataset = data.load("cifar10n", root)
     n, y = dataset.num_train, dataset.y
     assert n is not None, "cifar10n is split"
     assert y is not None, "cifar10n has true labels"
-    file = next(path for path in Path(root or ".").rglob("cifar10n.npz"))
+    (file,) = locations.find(REGISTRY["cifar10n"], root) or ()
     votes = npz.read(file, ["annotator_labels"])["annotator_labels"].astype(np.int64)
     shift, scale = scaling(dataset)
     kind, method = VARIANTS[variant]
     inputs = given(kind, votes, y[:n], seed)
     problem = Problem.of(dataset.X[:n], **inputs, seeds=(seed,), shift=shift, scale=scale)
-    recipe = RECIPES["fast"] if epochs is None else replace(RECIPES["fast"], name="custom", epochs=epochs)
     started = time.perf_counter()
-    model = fit(problem, method, None, recipe, net="resnet9", device=device, progress=False)
+    model = fit(problem, method, None, "fast", net="resnet9", device=device, progress=False)
     seconds = time.perf_counter() - started
     right = model.predict(dataset.X)[0].argmax(-1).numpy() == y
     missing = (votes != y[:n, None]).all(1)
@@ -125,12 +126,11 @@ def main() -> None:
     parser.add_argument("--data", help="folder with the files of cifar10 and cifar10n")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--minutes", type=float, default=60, help="no training begins after this time")
     asked = parser.parse_args()
     if asked.task == "train":
         cells = [(variant, seed) for variant in VARIANTS for seed in range(asked.seeds)]
-        work = functools.partial(train, root=asked.data, device=asked.device, epochs=asked.epochs)
+        work = functools.partial(train, root=asked.data, device=asked.device)
         share(cells, work, RUNS, jobs=1, minutes=asked.minutes, threads=True)
     elif asked.task == "collect":
         collect(RUNS, RESULTS, lambda cell: f"{cell['variant']} {cell['seed']}")

@@ -28,15 +28,17 @@ def encode(
     dataset = data.load(name, root)
     if dataset.X.ndim != 4 or dataset.X.dtype != np.uint8 or dataset.y is None or dataset.num_train is None:
         raise SystemExit(f"{name} has no labelled images of bytes with a fixed split; name an image dataset")
-    X = np.asarray(dataset.X)[:rows]
-    num_train = min(dataset.num_train, len(X))
+    parts = np.split(np.arange(len(dataset.X)), [dataset.num_train])
+    kept = np.concatenate([part[:rows] for part in parts])
+    X = np.asarray(dataset.X)[kept]
+    num_train = len(parts[0][:rows])
     transformer = ImageEncoder(encoder, n_components=components, device=device, verbose=1)
     started = time.perf_counter()
     transformer.fit(X[:num_train])
     loaded = time.perf_counter()
     features = transformer.transform(X).astype(np.float16)
     seconds = time.perf_counter() - loaded
-    labels = {"S": dataset.S[:rows], "y": dataset.y[:rows], "classes": np.array(dataset.classes)}
+    labels = {"S": dataset.S[kept], "y": dataset.y[kept], "classes": np.array(dataset.classes)}
     np.savez_compressed(out, X=features, **labels, num_train=num_train)
     return {
         "dataset": name,
@@ -57,7 +59,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--encoder", default="efficientnet-lite0")
     parser.add_argument("--components", type=int, default=256, help="0 keeps all features")
-    parser.add_argument("--rows", type=int, help="only the first rows")
+    parser.add_argument("--rows", type=int, help="only the first rows of training and test rows")
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     components = given.components or None

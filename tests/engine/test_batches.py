@@ -288,20 +288,36 @@ def test_augmented_images_are_views_of_the_rows_anew_in_every_epoch(augment, kin
     assert not torch.equal(*seen)
 
 
-@pytest.mark.parametrize("augment", [False, True])
-def test_views_are_of_plain_images_and_different(augment):
+@pytest.mark.parametrize(
+    ("augment", "kind"), [(False, None), (True, "weak"), ("cutout", "cutout"), ("strong", "strong")]
+)
+def test_views_are_of_plain_images_and_different(augment, kind):
     images = np.random.default_rng(0).integers(256, size=(16, 3, 8, 8), dtype=np.uint8)
     problem = Problem.of(images, np.eye(2, dtype=bool)[np.arange(16) % 2], seeds=[0, 1], scale=1 / 255)
     batch = Batch(problem, Cleaner(), 1, 16, noise=2, augment=augment, views=("weak", "strong", "weak"))
     batch.shuffle(0)
     batch.load()
-    plain, u = batch.inputs(batch.rows), batch._noise[:, 0, :, NOISE_PER_VIEW * augment :]
+    plain, u = batch.inputs(batch.rows), batch._noise[:, 0, :, VIEWS[kind][1] if kind else 0 :]
     views = batch.views()
     sizes = [NOISE_PER_VIEW, NOISE_PER_STRONG_VIEW, NOISE_PER_VIEW, 2]
     for view, make, drawn in zip(views, [flip_crop, strong_view, flip_crop], u.split(sizes, -1), strict=False):
         assert torch.equal(view, make(plain, drawn))
     assert not torch.equal(views[0], views[2])
     assert torch.equal(batch.noise(2), u[..., -2:])
+
+
+def test_images_are_only_augmented_for_methods_that_read_them(monkeypatch):
+    images = np.random.default_rng(0).integers(256, size=(16, 3, 8, 8), dtype=np.uint8)
+    problem = Problem.of(images, np.eye(2, dtype=bool)[np.arange(16) % 2], scale=1 / 255)
+    calls = []
+    monkeypatch.setitem(VIEWS, "cutout", (lambda x, u: calls.append(u) or x, NOISE_PER_VIEW))
+    batch = Batch(problem, Cleaner(), 1, 16, noise=0, augment="cutout", views=("weak",))
+    batch.shuffle(0)
+    batch.load()
+    batch.views()
+    assert calls == []
+    assert batch.x is batch.x
+    assert len(calls) == 1
 
 
 def test_rows_that_are_not_images_are_their_only_view():
@@ -313,8 +329,8 @@ def test_rows_that_are_not_images_are_their_only_view():
 
 
 def test_an_augmented_image_is_flipped_in_every_other_epoch():
-    images = np.zeros((64, 1, 9, 9), dtype=np.uint8)
-    images[:, :, :, 2] = np.arange(1, 65)[:, None, None]  # stripes left of the centre that name the row
+    images = np.zeros((64, 1, 21, 21), dtype=np.uint8)
+    images[:, :, :, 5] = 1  # a stripe left of the centre, which a shift moves by at most 4 pixels
     problem = Problem.of(images, np.eye(2, dtype=bool)[np.arange(64) % 2], seeds=[0, 1])
     batch = Batch(problem, Cleaner(), 2, 32, noise=0, augment=True)
     flipped = []
@@ -323,6 +339,9 @@ def test_an_augmented_image_is_flipped_in_every_other_epoch():
         u = torch.zeros(2, 64)
         for run in range(2):
             u[run, batch._order[run].flatten()] = batch._noise[run, ..., 0].flatten()
+        batch.load()
+        place = batch.x[:, :, 0].amax(-2).argmax(-1)  # of the first step, (2, 32)
+        assert torch.equal(place > 10, u.gather(1, batch.rows) < 0.5)
         flipped.append(u < 0.5)
     assert torch.equal(flipped[0], flipped[2])
     assert torch.equal(flipped[1], flipped[3])
@@ -331,10 +350,11 @@ def test_an_augmented_image_is_flipped_in_every_other_epoch():
     assert not torch.equal(*flipped[0])
 
 
-@pytest.mark.parametrize("setting", ["augment", "test_flips"])
+@pytest.mark.parametrize("setting", [{"augment": True}, {"augment": "cutout"}, {"test_flips": True}])
 def test_flipping_takes_images(setting):
-    with pytest.raises(ValueError, match=rf"rows have shape \(2,\), but {setting}=True flips"):
-        fit(make_problem([5]), Proden(), None, Recipe(epochs=1, **{setting: True}), device="cpu")
+    ((name, value),) = setting.items()
+    with pytest.raises(ValueError, match=rf"rows have shape \(2,\), but {name}={value!r} flips .* another recipe"):
+        fit(make_problem([5]), Proden(), None, Recipe(epochs=1, **setting), device="cpu")
 
 
 def test_training_on_augmented_images_repeats_and_predicts_plain_ones():

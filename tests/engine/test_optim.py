@@ -214,16 +214,30 @@ def test_nesterov_equals_torch(course, decay):
     assert ours.state().keys() == {"velocity"}
 
 
-@pytest.mark.parametrize("net", ["linear", "mlp"])
-def test_nesterov_slows_heads_down_by_their_inputs(net):
+class Headed(nn.Module):
+    """A custom network whose last layer is called head."""
+
+    def __init__(self, bias=True):
+        super().__init__()
+        self.body = nn.Linear(40, 40)
+        self.head = nn.Linear(40, 3, bias=bias)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+
+@pytest.mark.parametrize(
+    ("net", "inputs"), [("linear", 40), ("mlp", 300), (Headed, 40), (lambda: Headed(bias=False), None)]
+)
+def test_nesterov_slows_heads_down_by_their_inputs(net, inputs):
     generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
     ours = build(net, (40,), 3, generators).double()
     twin = copy.deepcopy(ours)
     optimiser = optim.Nesterov(ours, [0.1] * 5, 0.01)
-    weight = twin.head.weight
-    others = [parameter for parameter in twin.parameters() if parameter is not weight]
-    factor = 16 / (40 if net == "linear" else 300)
-    groups = [{"params": others}, {"params": [weight], "lr": 0.1 * factor}]
+    weights = [parameter for name, parameter in twin.named_parameters() if name.endswith("head.weight")]
+    others = [parameter for parameter in twin.parameters() if all(parameter is not weight for weight in weights)]
+    factor = 16 / inputs if inputs else 1  # one without a bias is not recognised
+    groups = [{"params": others}, {"params": weights, "lr": 0.1 * factor}]
     theirs = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
     for t in range(5):
         x = torch.randn(2, 8, 40, generator=generators[0], dtype=torch.float64)

@@ -14,6 +14,7 @@ from candidly.engine.recipe import RECIPES, Recipe, find_recipe
         ({"max_lr": 0.0}, "max_lr is 0.0; it must be a finite number above 0"),
         ({"max_lr": float("nan")}, "max_lr is nan"),
         ({"weight_decay": -1.0}, "weight_decay is -1.0; it must be a finite number of at least 0"),
+        ({"augment": "cut"}, "augment is 'cut'; use one of True, False, cutout, strong"),
         ({"augment": 1}, "augment is 1; use one of True, False, cutout, strong"),
         ({"precision": "half"}, "precision is 'half'; use one of auto, float32"),
     ],

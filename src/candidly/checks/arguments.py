@@ -188,9 +188,8 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
 def settings(part: Any, **bounds: Mapping[str, Any]) -> None:
     """Check the fields of a dataclass by their annotations: int, float, bool, str, literals, and None if allowed.
 
-    A field may also be a bool or one of some texts.
-
-    Numbers of numpy and torch become Python's. Fields with other annotations are not checked.
+    An annotation may also allow a bool or some texts. Numbers of numpy and torch become Python's. Fields with other
+    annotations are not checked.
 
     Parameters
     ----------
@@ -220,7 +219,7 @@ def settings(part: Any, **bounds: Mapping[str, Any]) -> None:
         kind = next((one for one in kinds if one is not type(None)), field.type)
         limits = bounds.get(field.name, {})
         texts = next((get_args(one) for one in kinds if get_origin(one) is Literal), ())
-        if kind is bool and texts:
+        if bool in kinds and texts:
             if not isinstance(_plain(value), bool) and not (isinstance(value, str) and value in texts):
                 raise ValueError(f"{field.name} is {shown(value)}; use one of True, False, {', '.join(texts)}")
         elif get_origin(kind) is Literal:

@@ -87,8 +87,7 @@ class Batch:
         """Flip every image in every other epoch, half of them in the first one (K. Jordan, *94% on CIFAR-10*, 2024)."""
         parts, new, device = self._problem.parts, self._noise.new_empty, self._noise.device
         for run, seed in enumerate(self._problem.seeds):
-            keys = [(*shard.key, 0, 1) if shard.key else () for shard in parts]  # other ones than those of an epoch
-            streams = [stream(seed, "noise", *key, device=device) for key in keys]
+            streams = [stream(seed, "flips", *shard.key, device=device) for shard in parts]
             drawn = zip(parts, streams, strict=True)
             u = torch.cat([new(shard.stop - shard.start).uniform_(generator=one) for shard, one in drawn])
             self._noise[run, ..., 0] = (1 - u if epoch % 2 else u)[self._order[run]]
@@ -108,8 +107,9 @@ class Batch:
         """The features, augmented when a method first asks: one that uses `views` may not."""
         if self._x is None:
             self._x = self._plain
-            for (view, _), u in zip(self._augment, self._uniforms, strict=True):
-                self._x = view(self._x, u)
+            with torch.inference_mode(False):  # a method may read it first where nothing has a gradient
+                for (view, _), u in zip(self._augment, self._uniforms, strict=True):
+                    self._x = view(self._x, u)
         return self._x
 
     def views(self) -> list[Tensor]:

@@ -169,7 +169,7 @@ class Method:
     """Number of uniforms that a step draws per row; set it in `setup` when it depends on the problem."""
 
     views: tuple[str, ...] = ()
-    """The views of images that a step asks for, each "weak" or "strong": see `candidly.engine.nets.augment`."""
+    """The views of images that a step asks for, each a key of `candidly.engine.nets.augment.VIEWS`."""
 
     total_epochs: int = 0
     """Number of epochs of the whole training; the engine sets it before `setup`."""

@@ -106,8 +106,8 @@ def _flattened(parameters: Sequence[nn.Parameter]) -> Tensor:
 
 def _heads(net: nn.Module, parameters: Sequence[nn.Parameter]) -> Iterator[tuple[slice, float]]:
     """Yield where the weights of heads are among the parameters, as one vector, and the factor of their rate."""
-    named = [part for name, part in net.named_modules() if name.split(".")[-1] == "head"]
-    heads: list[Any] = [part for part in named if isinstance(getattr(part, "bias", None), Tensor)]
+    named: list[Any] = [part for name, part in net.named_modules() if name.split(".")[-1] == "head"]
+    heads = [part for part in named if all(isinstance(getattr(part, of, None), Tensor) for of in ("weight", "bias"))]
     inputs = {id(head.weight): head.weight.numel() / head.bias.numel() for head in heads}
     stop = 0
     for parameter in parameters:

@@ -17,7 +17,7 @@ from candidly.engine.device import usual_settings
 from candidly.engine.memory import require_runs, require_tensor
 from candidly.engine.ranks import WHOLE, Group, Shard, Shards
 
-_PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control")
+_PURPOSES = ("order", "noise", "sweep", "network", "calibration", "control", "flips")
 
 
 def stream(seed: int, purpose: str, *index: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -20,10 +20,11 @@ class Recipe:
     epochs : int
         Passes over the training rows.
     batch_size : int or None
-        At least 2, for batch normalisation. None is the paper's choice: 16 below 5000 training rows, otherwise 256.
+        At least 2, for batch normalisation. None is the choice of the UAI 2025 paper: 16 below 5000 training rows,
+        otherwise 256.
     optimiser : {"adam", "sgd", "nesterov"}
-        Adam with coupled L2 decay, plain gradient descent, or gradient descent with Nesterov momentum of 0.9 and L2
-        decay; a last layer called `head` has a smaller rate then (`candidly.engine.optim.Nesterov`).
+        Adam with coupled L2 decay, plain SGD, or SGD with Nesterov momentum of 0.9 and L2 decay. With "nesterov", a
+        last layer called `head` has a smaller rate (`candidly.engine.optim.Nesterov`): name it so in custom networks.
     schedule : {"one-cycle", "constant", "triangular"}
         How the learning rate changes. "triangular" rises linearly during the first fifth of the steps, then falls
         linearly to 0.
@@ -32,14 +33,14 @@ class Recipe:
     weight_decay : float
         Weight decay; "sgd" has none.
     augment : bool or {"cutout", "strong"}
-        Whether to flip and shift images at random in every step; "cutout" also replaces a square by zeros, and "strong"
-        also rotates, shears and recolours (`candidly.engine.nets.augment`). Methods that use several views of an image
-        make their own instead.
+        Data augmentation of images. True: a flip in every other epoch and a random shift by up to 4 pixels. "cutout":
+        also a square of zeros. "strong": also rotation, shear and colours (`candidly.engine.nets.augment`). Methods
+        that use several views of an image (CroSel, PLCR, PiCO) make their own instead.
     test_flips : bool
-        Whether the probabilities of an image are the mean over it and its mirror image.
+        Test-time augmentation: whether the probabilities of an image are the mean over it and its mirror image.
     precision : {"auto", "float32"}
-        Precision of ResNet-9. "auto" is bfloat16 on CUDA; weights are always float32. On CUDA, "float32" may use TF32
-        inside products, depending on ``torch.backends``; by default convolutions do.
+        Precision of ResNet-9. "auto" is bfloat16 on CUDA in a single process; weights are always float32. On CUDA,
+        "float32" may use TF32 inside products, depending on ``torch.backends``; by default convolutions do.
 
     Examples
     --------

@@ -66,8 +66,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Parameters
     ----------
     method : str or Method
-        How to learn from candidate sets: "balanced", "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", or an
-        instance.
+        How to learn from candidate sets: "balanced", "proden", "rc", "cc", "cavl", "pop", "valen", "crosel", "lws",
+        "plcr", "pico", or an instance.
     cleaner : str, Cleaner or None
         What removes candidates while training: "conformal", "clsp", another name in `candidly.CLEANERS`, an instance,
         or None.

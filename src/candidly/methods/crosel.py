@@ -23,7 +23,7 @@ selection from confirming itself, and no extra pass is needed: see docs/methods/
 mean over both views. λ_cr is 2 (the conformal-cleaning paper's; the authors use 1, and 4 for CIFAR-10 with q = .5).
 Warm-up epochs count within the recipe and use its schedule. While nothing is selected, the second batch repeats the
 first one with weight 0, so that batch normalisation has rows to read. A view is a random flip and a shift by up to 4
-pixels; selected images are such views, too.
+pixels; selected images and those of the warm-up are such views, too.
 """
 
 from collections.abc import Hashable
@@ -118,7 +118,7 @@ class Crosel(Method):
 
     def _logits_and_candidates(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return logits (R, 2, B, C) and the candidates K (R, 1, B, C) given the mean of both softmaxes."""
-        z = self._logits(batch.x)
+        z = self._logits(batch.views()[0])
         return z, batch.candidates(z.detach().softmax(-1).mean(1)).unsqueeze(1)
 
     def _soft_vectors(self, batch: Batch) -> Tensor:

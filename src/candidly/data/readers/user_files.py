@@ -53,7 +53,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
                 f"{path}: groups is {groups.shape} of type {groups.dtype}; save one integer or text per row"
             )
         groups = np.unique(groups, return_inverse=True)[1]
-    num_train = _number(arrays["num_train"], path) if "num_train" in arrays else None
+    num_train = _number_of_training_rows(arrays["num_train"], len(X), path) if "num_train" in arrays else None
     if "classes" not in arrays:
         return checked(path, X, S.astype(bool), y, _numbered(path, S.shape[1]), groups, num_train)
     names = arrays["classes"]
@@ -63,10 +63,14 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     return checked(path, X, S.astype(bool), y, tuple(str(name) for name in names), groups, num_train)
 
 
-def _number(value: NDArray[Any], path: str | os.PathLike[str]) -> int:
+def _number_of_training_rows(value: NDArray[Any], rows: int, path: str | os.PathLike[str]) -> int:
     if value.dtype.kind not in "iu" or value.shape != ():
         raise ValueError(
             f"{path}: num_train is {value.shape} of type {value.dtype}; save one integer, the number of training rows"
+        )
+    if not 1 <= value < rows:
+        raise ValueError(
+            f"{path}: num_train is {value}; save an integer from 1 to {rows - 1}, so that test rows follow"
         )
     return int(value)
 

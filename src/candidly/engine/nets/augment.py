@@ -21,7 +21,7 @@ _ROTATION = math.pi / 6  # largest angle
 _SHEAR = 0.3  # largest shear, per axis
 _BRIGHTNESS = 0.5  # largest shift, in standard deviations of the image
 _CONTRAST = 0.5  # largest change of the factor 1
-_CUT_OUT, _CUT_OUT_STRONG = 0.375, 0.5  # side of the square that is cut out, as a fraction of the image's sides
+_CUTOUT, _CUTOUT_STRONG = 0.375, 0.5  # side of the square that is replaced by zeros, as a fraction of the image's
 
 NOISE_PER_MIX = 1 + 2 * NOISE_PER_GAMMA
 """Number of uniforms per image that `mix_up` needs."""
@@ -61,7 +61,7 @@ def cutout(x: Tensor, u: Tensor) -> Tensor:
         Uniforms in [0, 1).
     """
     place, down, across = u.split([NOISE_PER_VIEW, 1, 1], -1)
-    return _erase(flip_crop(x, place), down.squeeze(-1), across.squeeze(-1), _CUT_OUT)
+    return _erase(flip_crop(x, place), down.squeeze(-1), across.squeeze(-1), _CUTOUT)
 
 
 def _magnitude(u: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def strong_view(x: Tensor, u: Tensor) -> Tensor:
     if x.shape[-3] == 3:
         x = torch.lerp(x.mean(-3, keepdim=True).expand_as(x), x, 1 + colour)
     x = mean + (x - mean) * (1 + _CONTRAST * contrast) + _BRIGHTNESS * light * deviation
-    return _erase(x, row, column, _CUT_OUT_STRONG)
+    return _erase(x, row, column, _CUTOUT_STRONG)
 
 
 def _turn(x: Tensor, angle: Tensor, across: Tensor, down: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def _erase(x: Tensor, down: Tensor, across: Tensor, part: float) -> Tensor:
     def inside(length: int, u: Tensor) -> Tensor:
         centre = (u * length).floor().unsqueeze(-1)
         place = torch.arange(length, device=x.device)
-        half = int(part * length / 2)
+        half = max(1, int(part * length / 2))
         return (place >= centre - half) & (place < centre + half)
 
     rows, columns = inside(x.shape[-2], down), inside(x.shape[-1], across)
