@@ -116,7 +116,7 @@ def classify(features: str, kept: Path, seeds: int) -> list[dict[str, Any]]:
             started = time.perf_counter()
             classifier = PartialLabelClassifier(random_state=seed).fit(known.X[:n].astype(np.float32), S.numpy())
             seconds = time.perf_counter() - started
-            left = torch.from_numpy(np.asarray(classifier.candidates_))
+            left = torch.tensor(np.asarray(classifier.candidates_))
             right = classifier.predict(known.X[n:].astype(np.float32)) == known.y[n:]
             cell = {"sets": kind, "seed": seed, "accuracy": float(right.mean()), "seconds": round(seconds, 1)}
             cell["true_kept"] = float(metrics.true_kept(S, left, y))
