@@ -108,7 +108,7 @@ def test_own_parts():
         ({"own": {"revocable": Conformal()}}, "has the name of a known method or cleaner"),
         ({"inits": 0}, "inits is 0"),
         ({"protocol": "uai"}, "protocol is 'uai'; use one of default, uai2025"),
-        ({"recipe": "fast"}, "unknown recipe 'fast'"),
+        ({"recipe": "slow"}, "unknown recipe 'slow'"),
         ({"own": {"mine": 3}}, "own\\['mine'\\] is 3"),
         ({"own": {"a+b": Proden()}}, "'a\\+b' cannot name"),
     ],
