@@ -1,18 +1,21 @@
 """Sets of human votes, in 2 % of which the true label is missing.
 
-    python -m benchmarks.cifar10n train --data DIR                    # fills runs/cifar10n, a file per cell
+    python -m benchmarks.cifar10n train --data DIR                    # on pixels, which needs a GPU
+    python -m benchmarks.cifar10n train --data DIR --features cifar10-features.npz --jobs 2
     python -m benchmarks.cifar10n collect                             # results/cifar10n.json
-    python -m benchmarks.cifar10n page                                # a table of docs/evidence/images.md
+    python -m benchmarks.cifar10n page                                # tables of docs/evidence/images.md
 
-A cell is one training of one seed, with the recipe `fast`. The votes are those of CIFAR-10N: three labels by different
-people for every training image (J. Wei et al., *Learning with Noisy Labels Revisited*, ICLR 2022).
+A cell is one training of one seed, kept in a file of runs/cifar10n: of ResNet-9 on pixels with the recipe `fast`, or of
+the perceptron on the features that `benchmarks.encode` wrote, which has no views. The votes are those of CIFAR-10N:
+three labels by different people for every training image (J. Wei et al., *Learning with Noisy Labels Revisited*, ICLR
+2022).
 """
 
 import argparse
 import functools
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.cells import collect, fill, read, share
-from candidly import data, fit
+from candidly import RECIPES, data, fit
 from candidly.data.protocols import scaling
 from candidly.data.published import locations
 from candidly.data.published.registry import REGISTRY
@@ -31,6 +34,8 @@ from candidly.methods import Crosel, Method, Pico, Plcr, Proden
 
 RESULTS, RUNS = Path("benchmarks/results/cifar10n.json"), Path("runs/cifar10n")
 PAGE = Path("docs/evidence/images.md")
+ON_FEATURES = replace(RECIPES["uai2025"], name="25 epochs", epochs=25)
+INPUTS = ("pixels", "features")
 
 
 @dataclass
@@ -80,7 +85,9 @@ def given(kind: str, votes: NDArray[np.int64], y: NDArray[np.int64], seed: int) 
     return {"S": np.eye(10, dtype=bool)[label]}
 
 
-def train(variant: str, seed: int, root: str | None, device: str) -> dict[str, Any]:
+def train(
+    variant: str, seed: int, inputs: str = "pixels", *, root: str | None, features: str | None, device: str
+) -> dict[str, Any]:
     """Train, and score on the test images and on the training images."""
     dataset = data.load("cifar10n", root)
     n, y = dataset.num_train, dataset.y
@@ -88,23 +95,32 @@ def train(variant: str, seed: int, root: str | None, device: str) -> dict[str, A
     assert y is not None, "cifar10n has true labels"
     (file,) = locations.find(REGISTRY["cifar10n"], root) or ()
     votes = npz.read(file, ["annotator_labels"])["annotator_labels"].astype(np.int64)
-    shift, scale = scaling(dataset)
     kind, method = VARIANTS[variant]
-    inputs = given(kind, votes, y[:n], seed)
-    problem = Problem.of(dataset.X[:n], **inputs, seeds=(seed,), shift=shift, scale=scale)
+    labels = given(kind, votes, y[:n], seed)
+    if inputs == "pixels":
+        X, (shift, scale) = dataset.X, scaling(dataset)
+        recipe, net = RECIPES["fast"], "resnet9"
+    else:
+        assert features is not None, "these cells are only asked for with --features"
+        encoded = data.load(features)
+        assert np.array_equal(encoded.y, y), f"the rows of {features} are not those of cifar10n"
+        X = encoded.X.astype(np.float32)
+        shift, scale = X[:n].mean(0), 1 / X[:n].std(0)
+        recipe, net = ON_FEATURES, "mlp"
+    problem = Problem.of(X[:n], **labels, seeds=(seed,), shift=shift, scale=scale)
     started = time.perf_counter()
-    model = fit(problem, method, None, "fast", net="resnet9", device=device, progress=False)
+    model = fit(problem, method, None, recipe, net=net, device=device, progress=False)
     seconds = time.perf_counter() - started
-    right = model.predict(dataset.X)[0].argmax(-1).numpy() == y
+    right = model.predict(X)[0].argmax(-1).numpy() == y
     missing = (votes != y[:n, None]).all(1)
-    found = {"variant": variant, "seed": seed, "test": right[n:].mean(), "train": right[:n].mean()}
+    found = {"inputs": inputs, "variant": variant, "seed": seed, "test": right[n:].mean(), "train": right[:n].mean()}
     found |= {"missing": right[:n][missing].mean(), "seconds": seconds}
     found = {key: value if isinstance(value, str | int) else round(float(value), 5) for key, value in found.items()}
     return found | {"shown": f"{100 * found['test']:.2f}"}
 
 
-def page(cells: list[dict[str, Any]]) -> None:
-    """Write the table."""
+def table(cells: list[dict[str, Any]]) -> str:
+    """Return the table of the cells of one kind of inputs."""
     lines = [
         "| trained on | seeds | test accuracy | training images: accuracy | where no vote is right | seconds |",
         "|---|---|---|---|---|---|",
@@ -117,25 +133,32 @@ def page(cells: list[dict[str, Any]]) -> None:
             means = [np.mean([cell[key] for cell in rows]) for key in ("train", "missing", "seconds")]
             shown = f"{test.mean():.2f}{spread} | {100 * means[0]:.2f} | {100 * means[1]:.1f} | {means[2]:.0f}"
             lines.append(f"| {variant} | {len(rows)} | {shown} |")
-    fill(PAGE, "\n".join(lines), "cifar10n")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=["train", "collect", "page"])
     parser.add_argument("--data", help="folder with the files of cifar10 and cifar10n")
+    parser.add_argument("--features", help="the file that benchmarks.encode wrote; trains on it instead of pixels")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1, help="number of trainings at a time")
     parser.add_argument("--minutes", type=float, default=60, help="no training begins after this time")
     asked = parser.parse_args()
     if asked.task == "train":
-        cells = [(variant, seed) for variant in VARIANTS for seed in range(asked.seeds)]
-        work = functools.partial(train, root=asked.data, device=asked.device)
-        share(cells, work, RUNS, jobs=1, minutes=asked.minutes, threads=True)
+        inputs = "features" if asked.features else "pixels"
+        cells = [(variant, seed, inputs) for seed in range(asked.seeds) for variant in VARIANTS]
+        work = functools.partial(train, root=asked.data, features=asked.features, device=asked.device)
+        share(cells, work, RUNS, jobs=asked.jobs, minutes=asked.minutes)
     elif asked.task == "collect":
-        collect(RUNS, RESULTS, lambda cell: f"{cell['variant']} {cell['seed']}")
+        collect(RUNS, RESULTS, lambda cell: f"{cell['inputs']} {cell['variant']} {cell['seed']}")
     else:
-        page(read(RESULTS))
+        cells = read(RESULTS)
+        for inputs in INPUTS:
+            found = [cell for cell in cells if cell["inputs"] == inputs]
+            if found:
+                fill(PAGE, table(found), f"cifar10n {inputs}")
 
 
 if __name__ == "__main__":

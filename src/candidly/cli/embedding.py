@@ -57,7 +57,7 @@ def embed(
         reduce: Number of components to which the features are reduced.
         skip_broken: Leave out rows whose image is missing or cannot be read, instead of stopping.
         root: Folder to which the paths in a table are relative (default: that of the table).
-        batch_size: Number of rows to encode at a time (default: 32 on a CPU, 512 on a GPU).
+        batch_size: Number of rows to encode at a time (default: 16 on a CPU, 512 on a GPU).
         device: Where to encode: auto, cpu or cuda (default: auto).
         delimiter: Column delimiter of CSV files (default: a comma; a tab for .tsv files).
         shard: Encode a part of the files, such as 3/16; --out must be a folder.

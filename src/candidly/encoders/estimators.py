@@ -26,7 +26,7 @@ from candidly.tables.reduction import Reduction
 SAMPLE = 10_000
 """Rows of `fit` that the components of a reduction are computed from, at most."""
 
-_BATCH_CPU, _BATCH_CUDA = 32, 512
+_BATCH_CPU, _BATCH_CUDA = 16, 512
 _PREFIX = "embedding"
 
 
@@ -198,7 +198,7 @@ class ImageEncoder(_Encoder):
     n_components : int or None
         Number of components to which `fit` reduces the features by a truncated SVD; None keeps them all.
     batch_size : int or None
-        Number of images that are encoded at a time; None means 32 on a CPU and 512 on a GPU.
+        Number of images that are encoded at a time; None means 16 on a CPU, where more are slower, and 512 on a GPU.
     device : str
         "auto", "cpu" or "cuda".
     broken : {"error", "missing"}
