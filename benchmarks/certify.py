@@ -29,12 +29,12 @@ from benchmarks.cells import fill
 from benchmarks.records import Fitted
 from benchmarks.trust_page import head, percent, row
 from candidly import conformal, store
-from candidly.cleaning import Budget, certify
+from candidly.cleaning import Budget, certify, exact
 
 RESULTS, PAGE = Path("benchmarks/results/certify.json"), Path("docs/evidence/certify.md")
 DATASETS = ("lost", "bird-song", "msrc-v2")
 ROWS, ALPHAS, CONFIDENCE = (50, 100, 200, 400), (0.05, 0.1), 0.9
-DELTA = certify.risk(CONFIDENCE)
+DELTA = exact.risk(CONFIDENCE)
 CAPS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, float("inf"))
 DRAWS, M, ALPHA = 2000, 200, 0.05  # of the simulations
 VARIANT_DRAWS = 20
@@ -79,7 +79,7 @@ class Case:
         wrong[torch.arange(len(y)), y] = False
         finite = np.unique(usable[usable.isfinite()].numpy())
         removable = np.sort(usable[wrong & usable.isfinite()].numpy())
-        allowed = certify.count_allowed(n, alpha)
+        allowed = exact.count_allowed(n, alpha)
         return cls(allowed, members.nonzero()[:, 0].numpy(), lost, finite, removable, int(wrong.sum()))
 
     def removed(self, below: NDArray[Any]) -> NDArray[np.float64]:
@@ -108,7 +108,7 @@ class Case:
 
     def violation(self, m: int) -> float:
         """Return the probability that the certificate is wrong."""
-        return certify.violation(torch.from_numpy(self.lost), len(self.lost), self.allowed, m, DELTA)
+        return exact.violation(torch.from_numpy(self.lost), len(self.lost), self.allowed, m, DELTA)
 
 
 def read(fitted: Fitted) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -134,7 +134,7 @@ def measure_cells(fitted: Fitted) -> Iterator[dict[str, Any]]:
         for m in ROWS:
             checked = min(m, len(case.lost))
             if len(case.lost) > case.allowed:  # otherwise a plan is refused
-                most = certify.tolerated(len(case.lost), case.allowed, checked, DELTA)
+                most = exact.tolerated(len(case.lost), case.allowed, checked, DELTA)
                 cell["rows"][m] = [case.violation(checked), case.expected(checked, most)]
         yield cell
 
@@ -157,7 +157,7 @@ def _removed(case: Case, m: int) -> float:
     if len(case.lost) <= case.allowed:
         return case.everything
     m = min(m, len(case.lost))
-    return case.expected(m, certify.tolerated(len(case.lost), case.allowed, m, DELTA))
+    return case.expected(m, exact.tolerated(len(case.lost), case.allowed, m, DELTA))
 
 
 # What breaks it. Every function returns the rows of A that are thought to be a sample of their number, and the level at
@@ -219,7 +219,7 @@ def _limit(case: Case, lost: NDArray[Any]) -> float:
 
 @functools.cache
 def _tolerated(population: int, allowed: int, checked: int) -> int:
-    return certify.tolerated(population, allowed, checked, DELTA)
+    return exact.tolerated(population, allowed, checked, DELTA)
 
 
 def _is_wrong(case: Case, sample: NDArray[Any], limit: float) -> bool:
@@ -258,9 +258,9 @@ def measure_variants(fitted: Fitted) -> dict[str, float]:
     case = Case.of(levels, S, y, n, ALPHA)
     population, allowed = len(case.lost), case.allowed
     found = {"fixed": _removed(case, M), "fixed, half of the rows": _removed(case, M // 2)}
-    bounds = certify.tolerated_by_prefix(population, allowed, M, DELTA)
+    bounds = exact.tolerated_by_prefix(population, allowed, M, DELTA)
     martingale = martingale_bounds(population, allowed, M)
-    looks = [certify.tolerated(population, allowed, t, DELTA / 4) for t in (50, 100, 150, 200)]
+    looks = [exact.tolerated(population, allowed, t, DELTA / 4) for t in (50, 100, 150, 200)]
     for t in (M // 2, M):
         found[f"sequential, {t} rows"] = case.expected(t, int(bounds[t]))
         found[f"martingale, {t} rows"] = case.expected(t, int(martingale[t]))

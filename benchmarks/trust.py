@@ -34,7 +34,8 @@ from candidly import PartialLabelClassifier, conformal, metrics, store
 from candidly.bench import datasets as sets
 from candidly.cleaning import Clsp, Conformal, budget
 from candidly.cleaning.audit import audit
-from candidly.cleaning.budget import EXCESS_AS_ERROR, SEPARATE_FRACTION, Budget, Estimate
+from candidly.cleaning.budget import EXCESS_AS_ERROR, SEPARATE_FRACTION, Budget
+from candidly.cleaning.estimates import Estimate
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.problem import Problem

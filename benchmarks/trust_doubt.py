@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from benchmarks.records import Fitted
 from candidly import conformal, metrics
-from candidly.cleaning.budget import Account, Estimate, account, estimate_error, uninformed, widen
+from candidly.cleaning.estimates import Account, Estimate, account, estimate_error, uninformed, widen
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2)
 LOWER, UPPER = (1.0, 0.5, 0.25), (1.0, 1.5, 2.0, 3.0, 4.0)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import trust_page
 from candidly.bench import read, read_csv, read_spec
 from candidly.bench.table import BEGIN, END, render
-from candidly.cleaning import budget
+from candidly.cleaning import estimates
 
 ROOT = Path(__file__).parents[2]
 SUMMARIES = ROOT / "benchmarks" / "results" / "uai2025"
@@ -69,7 +69,7 @@ def test_what_is_said_of_cleaning_is_what_was_measured():
 
 def test_what_is_said_of_doubt_is_what_was_measured():
     results = json.loads((ROOT / "benchmarks" / "results" / "trust.json").read_text(encoding="utf-8"))
-    assert tuple(results["ranges"]["factors"]) == (budget.LOWER_FACTOR, budget.UPPER_FACTOR)
+    assert tuple(results["ranges"]["factors"]) == (estimates.LOWER_FACTOR, estimates.UPPER_FACTOR)
     for name in ("lost", "bird-song", "msrc-v2"):
         one = results["ranges"]["without"][name]  # with factors that were chosen without it
         assert one["now"]["held"] >= 0.85 * one["cells"]

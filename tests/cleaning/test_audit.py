@@ -10,16 +10,10 @@ import pytest
 import torch
 
 from candidly import metrics
-from candidly.cleaning import certify
+from candidly.cleaning import certify, exact
 from candidly.cleaning.audit import ALPHAS, ASSUMPTIONS, NOT_CHECKED, Audit, Doubt, Known, audit, format_guess
-from candidly.cleaning.budget import (
-    Budget,
-    estimate_error,
-    estimate_lost,
-    estimate_missing,
-    predicts_by_chance,
-    uninformed,
-)
+from candidly.cleaning.budget import Budget
+from candidly.cleaning.estimates import estimate_error, estimate_lost, estimate_missing, predicts_by_chance, uninformed
 from tests.cleaning.test_budget import paired, simulate
 
 CLEAR = {"n": 1000, "C": 10, "spread": 8.0}  # about one in twenty most likely candidates is wrong
@@ -312,10 +306,8 @@ def test_rows_to_check_are_those_that_a_certificate_needs():
     rule = Budget.of(z, S)
     for level in audit(z, S, rule, alphas=(0.02, 0.05, 0.1)).levels:
         rows = certify.use_levels(rule.levels(z, S), level.alpha).isfinite().any(1).sum().item()
-        allowed = certify.count_allowed(1000, level.alpha)
-        assert (
-            certify.p_value(0, rows, allowed, level.check) <= 0.1 < certify.p_value(0, rows, allowed, level.check - 1)
-        )
+        allowed = exact.count_allowed(1000, level.alpha)
+        assert exact.p_value(0, rows, allowed, level.check) <= 0.1 < exact.p_value(0, rows, allowed, level.check - 1)
     assert audit(z, S, rule, alphas=(0.05,), n=2000).levels[0].check < audit(z, S, rule, alphas=(0.05,)).levels[0].check
     single = torch.nn.functional.one_hot(S.long().argmax(1), S.shape[1]).bool()
     nothing = audit(z, single, Budget.of(z, single), alphas=(0.05,))

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from candidly import conformal
-from candidly.cleaning import budget
-from candidly.cleaning.budget import Budget, excess_membership, expected_error, find_inseparable, raise_temperature
+from candidly.cleaning import budget, estimates
+from candidly.cleaning.budget import Budget, find_inseparable
+from candidly.cleaning.estimates import excess_membership, expected_error, raise_temperature
 from candidly.conformal import temperature
 
 LEVELS = (0.02, 0.05, 0.1, 0.2)
@@ -360,8 +361,8 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     lost = whole.lost(z, S, kept)
     monkeypatch.setattr(temperature, "_BLOCK_VALUES", 64)
     monkeypatch.setattr(temperature, "_BLOCK_ROWS", 7)
-    monkeypatch.setattr(budget, "_BLOCK_ROWS", 7)
-    monkeypatch.setattr(budget, "_MAX_PAIRS", 2 * S.shape[1] + 1)
+    monkeypatch.setattr(estimates, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(estimates, "_MAX_PAIRS", 2 * S.shape[1] + 1)
     parts = Budget.of(z, S)
     for name in ("temperature", "cautious", "error", "excess"):
         assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-9)
@@ -373,7 +374,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
 @given(scored(), alphas)
 def test_levels_are_where_candidates_go(case, alpha):
     z, S = case
-    rule = Budget(1.0, 1.5, 0.0, 0.0, torch.zeros(0, 2).long(), budget.Estimate(0.0, 0.0, 0.0), False)
+    rule = Budget(1.0, 1.5, 0.0, 0.0, torch.zeros(0, 2).long(), estimates.Estimate(0.0, 0.0, 0.0), False)
     levels = rule.levels(z, S)
     assert levels[~S].isinf().all()
     found = levels[levels <= 1].unique().tolist()
@@ -384,5 +385,5 @@ def test_levels_are_where_candidates_go(case, alpha):
 
 def test_levels_of_protected_candidates_are_infinite():
     z, S = torch.tensor([[0.0, -2.0, -3.0]] * 4, dtype=torch.float64), torch.ones(4, 3).bool()
-    rule = Budget(1.0, 1.0, 0.0, 0.0, torch.tensor([[0, 1], [1, 0]]), budget.Estimate(0.0, 0.0, 0.0), False)
+    rule = Budget(1.0, 1.0, 0.0, 0.0, torch.tensor([[0, 1], [1, 0]]), estimates.Estimate(0.0, 0.0, 0.0), False)
     assert rule.levels(z, S).isfinite().tolist() == [[False, False, True]] * 4

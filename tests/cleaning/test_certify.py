@@ -9,12 +9,16 @@ import pytest
 import torch
 
 from candidly.candidates import Candidates
-from candidly.cleaning import VerificationPlan, certify
+from candidly.cleaning import VerificationPlan, certify, exact
 from candidly.cleaning.certify import CANNOT_TELL, NONE_OF_THESE
 
 NEVER = torch.inf
 N, M = 400, 100
-SETTINGS = {"alpha": 0.05, "confidence": 0.9, "seed": 0, "sequential": False, "family": "f", "earlier": ()}
+SETTINGS = {"alpha": 0.05, "confidence": 0.9, "seed": 0, "sequential": False, "family": "f"}
+
+
+def draw(levels, rows, m=M, earlier=(), **changed):
+    return certify.draw(levels, rows, N, m, certify.Terms.of(**SETTINGS | changed), earlier)
 
 
 def made(seed=0):
@@ -42,15 +46,15 @@ def answered(plan, y, **changed):
 
 def test_rows_are_drawn_from_those_that_can_lose_a_candidate():
     levels, rows, _, _ = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     assert len(set(plan.rows)) == plan.m == M
     assert min(plan.rows) >= 40
     assert plan.population == N - 40
     assert plan.allowed == 20
-    again = certify.draw(levels, rows, N, M, **SETTINGS)
+    again = draw(levels, rows)
     assert again == plan
-    assert certify.draw(levels, rows, N, M, **SETTINGS | {"seed": 1}).rows != plan.rows
-    second = certify.draw(levels, rows, N, M, **SETTINGS | {"earlier": [plan]})
+    assert draw(levels, rows, seed=1).rows != plan.rows
+    second = draw(levels, rows, earlier=[plan])
     assert second.number == 2
     assert second.rows != plan.rows
 
@@ -59,7 +63,7 @@ def test_every_row_is_drawn_equally_often():
     levels, rows, _, _ = made()
     counts = np.zeros(N)
     for seed in range(300):
-        counts[list(certify.draw(levels, rows, N, M, **SETTINGS | {"seed": seed}).rows)] += 1
+        counts[list(draw(levels, rows, seed=seed).rows)] += 1
     expected = 300 * M / 360
     assert (counts[40:] > 0).all()
     assert ((counts[40:] - expected) ** 2 / (expected * (1 - M / 360))).sum() < 360 + 5 * np.sqrt(2 * 360)
@@ -68,7 +72,7 @@ def test_every_row_is_drawn_equally_often():
 def test_levels_above_the_cap_are_not_used():
     levels, rows, S, y = made()
     levels[:50] = levels[:50].masked_fill(levels[:50].isfinite(), certify.CAP * 0.05 * 1.001)
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     assert plan.population == 360 - 30
     assert min(plan.rows) >= 70
     found = certify.certify(plan, levels, rows, S, answered(plan, y), 0.9)
@@ -77,12 +81,12 @@ def test_levels_above_the_cap_are_not_used():
 
 def test_a_certificate_removes_what_its_limit_says_and_fixes_checked_rows():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     found = certify.certify(plan, levels, rows, S, answered(plan, y), 0.9)
     kept, checked = found.candidates.matrix, np.zeros(N, bool)
     checked[list(plan.rows)] = True
     assert found.limit is not None
-    assert found.losses <= found.tolerated == certify.tolerated(360, 20, M, 0.1)
+    assert found.losses <= found.tolerated == exact.tolerated(360, 20, M, 0.1)
     one_hot = np.eye(5, dtype=bool)[y.numpy()]
     assert (kept[checked] == one_hot[checked]).all()
     wanted = S.matrix.copy()
@@ -101,7 +105,7 @@ def test_a_certificate_removes_what_its_limit_says_and_fixes_checked_rows():
 
 def test_one_more_loss():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     found = certify.certify(plan, levels, rows, S, answered(plan, y), 0.9)
     own = sorted(float(levels[row - 20, y[row]]) for row in plan.rows)
     limit = max(float(one) for one in levels.unique() if one < own[found.tolerated - 1])
@@ -111,7 +115,7 @@ def test_one_more_loss():
 
 def test_unknown_rows_count_as_lost_and_keep_their_candidates():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     best = certify.certify(plan, levels, rows, S, answered(plan, y), 0.9)
     some = plan.rows[:5]
     for gone in (dict.fromkeys(some, CANNOT_TELL), None):
@@ -127,7 +131,7 @@ def test_unknown_rows_count_as_lost_and_keep_their_candidates():
 
 def test_labels_that_are_no_candidates_lose_nothing():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     answers = answered(plan, y)
     before = certify.certify(plan, levels, rows, S, answers, 0.9)
     lost = [row for row in plan.rows if levels[row - 20, y[row]] <= before.limit]
@@ -144,7 +148,7 @@ def test_labels_that_are_no_candidates_lose_nothing():
 
 def test_answers_outside_the_plan_fix_rows_but_do_not_count():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     other = next(row for row in range(N) if row not in plan.rows)
     alone = certify.certify(plan, levels, rows, S, answered(plan, y), 0.9)
     found = certify.certify(plan, levels, rows, S, answered(plan, y) | {other: int(y[other])}, 0.9)
@@ -156,7 +160,7 @@ def test_nothing_is_removed_if_every_rule_loses_too_much():
     levels, rows, S, y = made()
     levels = torch.full_like(levels, NEVER)
     levels[torch.arange(len(rows)), y[rows]] = torch.where(rows >= 40, 0.01, NEVER).double()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     found = certify.certify(plan, levels, rows, S, answered(plan, y), 0.9)
     assert found.limit is None
     assert found.removed == found.changed == found.allowed == 0
@@ -165,7 +169,7 @@ def test_nothing_is_removed_if_every_rule_loses_too_much():
 
 def test_losses_by_class():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     found = certify.certify(plan, levels, rows, S, answered(plan, y), 0.9)
     assert sum(total for _, total, _ in found.by_class) == M
     assert sum(lost for *_, lost in found.by_class) == found.losses
@@ -177,8 +181,8 @@ def test_losses_by_class():
 
 def test_sequential_plans_certify_prefixes():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, 200, **SETTINGS | {"sequential": True})
-    assert plan.tolerated == tuple(certify.tolerated_by_prefix(360, 20, 200, 0.1).tolist())
+    plan = draw(levels, rows, 200, sequential=True)
+    assert plan.tolerated == tuple(exact.tolerated_by_prefix(360, 20, 200, 0.1).tolist())
     answers = answered(plan, y)
     for t in (10, 80, 200):
         found = certify.certify(plan, levels, rows, S, {row: answers[row] for row in plan.rows[:t]}, 0.9)
@@ -192,7 +196,7 @@ def test_sequential_plans_certify_prefixes():
 
 def test_checking_all_rows_certifies_everything():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, 360, **SETTINGS)
+    plan = draw(levels, rows, 360)
     found = certify.certify(plan, levels, rows, S, answered(plan, y), 0.9)
     assert found.limit == levels[levels <= certify.CAP * 0.05].max()
     assert (found.candidates.matrix[40:] == np.eye(5, dtype=bool)[y.numpy()][40:]).all()
@@ -209,33 +213,32 @@ def test_checking_all_rows_certifies_everything():
 )
 def test_plans_that_certify_nothing_are_refused(changed, message):
     levels, rows, _, _ = made()
-    settings = SETTINGS | changed
     with pytest.raises(ValueError, match=message):
-        certify.draw(levels, rows, N, settings.pop("m", M), **settings)
+        draw(levels, rows, **changed)
 
 
 def test_nothing_to_remove_is_refused():
     levels, rows, _, _ = made()
     with pytest.raises(ValueError, match="no candidate can be removed"):
-        certify.draw(torch.full_like(levels, NEVER), rows, N, M, **SETTINGS)
+        draw(torch.full_like(levels, NEVER), rows)
 
 
 def test_risks_of_plans_are_added():
     levels, rows, S, y = made()
     plans = []
     for _ in range(4):
-        plans.append(certify.draw(levels, rows, N, M, **SETTINGS | {"earlier": tuple(plans)}))
+        plans.append(draw(levels, rows, earlier=tuple(plans)))
     assert certify.left(plans) == 0.6
     with pytest.raises(ValueError, match=r"leaves 0\.5 after 4 earlier plans for this model, whose risks are added"):
-        certify.draw(levels, rows, N, M, **SETTINGS | {"earlier": tuple(plans)})
-    assert certify.draw(levels, rows, N, M, **SETTINGS | {"earlier": tuple(plans), "confidence": 0.91}).number == 5
+        draw(levels, rows, earlier=tuple(plans))
+    assert draw(levels, rows, earlier=tuple(plans), confidence=0.91).number == 5
     found = certify.certify(plans[-1], levels, rows, S, answered(plans[-1], y), certify.left(plans))
     assert found.statement.startswith("With 60% confidence, at most 20 of 400 rows (5%; alpha 0.05)")
 
 
 def test_a_plan_of_other_rows_is_refused():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     with pytest.raises(ValueError, match="made for other rows"):
         certify.certify(plan, levels[:-1], rows[:-1], S, answered(plan, y), 0.9)
     for other in (3, 25):  # not held out; cannot lose anything
@@ -246,7 +249,7 @@ def test_a_plan_of_other_rows_is_refused():
 
 def test_json():
     levels, rows, S, y = made()
-    plan = certify.draw(levels, rows, N, M, **SETTINGS)
+    plan = draw(levels, rows)
     facts = json.loads(json.dumps(plan.to_json()))
     assert VerificationPlan.from_json(facts) == plan
     found = json.loads(json.dumps(certify.certify(plan, levels, rows, S, answered(plan, y), 0.9).to_json()))
@@ -268,14 +271,6 @@ def test_json():
             VerificationPlan.from_json(facts | {name: value})
     with pytest.raises(ValueError, match="plan"):
         VerificationPlan.from_json({name: value for name, value in facts.items() if name != "n"})
-
-
-def test_rows_that_are_needed():
-    assert certify.rows_needed(10**6, 50_000, 0.1) == 45
-    for population, allowed, losses in [(360, 20, 0), (360, 20, 4), (50, 10, 2), (30, 29, 0)]:
-        m = certify.rows_needed(population, allowed, 0.1, losses)
-        assert certify.tolerated(population, allowed, m, 0.1) >= losses
-        assert m == 0 or certify.tolerated(population, allowed, m - 1, 0.1) < losses
 
 
 def test_measured_certificates_are_wrong_as_rarely_as_they_say():

@@ -418,7 +418,7 @@ def test_numbers_of_many_rows_keep_their_digits() -> None:
     from fractions import Fraction
     from math import comb
 
-    from candidly.cleaning.certify import p_value
+    from candidly.cleaning.exact import p_value
 
     population, allowed, checked, losses = 10**9, 5 * 10**7, 60, 1
     marked = allowed + 1 + losses

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from candidly import conformal
-from candidly.cleaning import budget
-from candidly.cleaning.budget import Budget, Estimate
+from candidly.cleaning import budget, estimates
+from candidly.cleaning.budget import Budget
+from candidly.cleaning.estimates import Estimate
 from tests.oracles import budget as budget_twin
 from tests.oracles import temperature as temperature_twin
 from tests.oracles.scored import NORMAL, made, rows, sets
@@ -21,19 +22,19 @@ def test_probabilities_and_errors(seed, ties):
     for T in (1.0, 1.7, 40.0):
         wanted = temperature_twin.candidate_probabilities(rows(z), sets(S), T)
         torch.testing.assert_close(conformal.candidate_probabilities(z, S, T), torch.tensor(wanted, dtype=z.dtype))
-        found = budget.expected_error(z, S, T)
+        found = estimates.expected_error(z, S, T)
         assert found == pytest.approx(budget_twin.expected_error(rows(z), sets(S), T), abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_raised_temperature(seed):
     z, S, _ = made(seed)
-    start = budget.expected_error(z, S, 1.2)
+    start = estimates.expected_error(z, S, 1.2)
     for error in (start - 0.01, start, start + 0.02, start + 0.1):
-        found = budget.raise_temperature(z, S, 1.2, error)
+        found = estimates.raise_temperature(z, S, 1.2, error)
         assert found == pytest.approx(budget_twin.raise_temperature(rows(z), sets(S), 1.2, error), rel=2e-3)
         assert (found == 1.2) == (error <= start)
-    assert budget.raise_temperature(z, S, 1.2, 1.0) == pytest.approx(100)
+    assert estimates.raise_temperature(z, S, 1.2, 1.0) == pytest.approx(100)
 
 
 @pytest.mark.parametrize("low", [0.4, 0.15, 0.8])
@@ -42,14 +43,14 @@ def test_excess(seed, low):
     z, S, _ = made(seed, n=90, C=5)
     for T in (1.0, 2.5):
         wanted = budget_twin.excess_membership(rows(z), sets(S), T, low)
-        assert budget.excess_membership(z, S, T, low) == pytest.approx(wanted, abs=1e-10)
+        assert estimates.excess_membership(z, S, T, low) == pytest.approx(wanted, abs=1e-10)
 
 
 def test_excess_of_full_sets_divides_by_a_tenth_at_least():
     z, S, _ = made(0)
     S = S | (torch.arange(len(S)) > 5)[:, None]
     wanted = budget_twin.excess_membership(rows(z), sets(S), 1.0, 0.4)
-    assert budget.excess_membership(z, S, 1.0) == pytest.approx(wanted, abs=1e-10)
+    assert estimates.excess_membership(z, S, 1.0) == pytest.approx(wanted, abs=1e-10)
 
 
 @pytest.mark.parametrize("by_class", [False, True])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import hypergeom
 
-from candidly.cleaning import certify
+from candidly.cleaning import certify, exact
 from tests.oracles import certify as twin
 
 NEVER = float("inf")
@@ -28,15 +28,15 @@ def test_p_values():
         for m in range(population + 1):
             for k in range(m + 1):
                 wanted = twin.p_value(k, population, allowed, m)
-                assert certify.p_value(k, population, allowed, m) == pytest.approx(float(wanted), rel=1e-6, abs=0)
+                assert exact.p_value(k, population, allowed, m) == pytest.approx(float(wanted), rel=1e-6, abs=0)
             for delta in DELTAS:
-                found = certify.tolerated(population, allowed, m, float(delta))
+                found = exact.tolerated(population, allowed, m, float(delta))
                 assert found == twin.tolerated(population, allowed, m, delta)
 
 
 def test_p_values_of_large_tables_are_those_of_scipy():
     for population, allowed, m, k in [(1122, 56, 200, 3), (100_000, 5000, 400, 12), (10**6, 10_000, 50_000, 480)]:
-        found = certify.p_value(k, population, allowed, m)
+        found = exact.p_value(k, population, allowed, m)
         wanted = hypergeom.cdf(k, population, allowed + 1 + k, m)
         assert wanted <= found == pytest.approx(wanted, rel=1e-6)
 
@@ -49,7 +49,7 @@ def test_certificates_are_wrong_as_rarely_as_they_say(seed, tied):
     for allowed, m, delta in itertools.product((1, 2, 3), (3, 5, 7), DELTAS):
         wanted = twin.violation(limits, lost, m, allowed, delta)
         assert wanted <= delta
-        found = certify.violation(torch.tensor(lost), len(lost), allowed, m, float(delta))
+        found = exact.violation(torch.tensor(lost), len(lost), allowed, m, float(delta))
         assert found == pytest.approx(float(wanted), abs=1e-12)
         seen.add(wanted)
     assert len(seen) > 3
@@ -68,13 +68,13 @@ def test_limits(seed):
 @pytest.mark.parametrize(("population", "allowed", "m"), [(8, 1, 6), (8, 2, 5), (7, 0, 7), (7, 3, 4)])
 def test_boundaries_of_sequential_plans_are_crossed_as_rarely_as_they_say(population, allowed, m):
     for delta in DELTAS:
-        bounds = certify.tolerated_by_prefix(population, allowed, m, float(delta))
+        bounds = exact.tolerated_by_prefix(population, allowed, m, float(delta))
         assert bounds.shape == (m + 1,)
         assert (np.diff(bounds) >= 0).all()
         wanted = twin.crossing(bounds.tolist(), population, allowed)
         assert wanted <= delta
-        assert certify._crossing(bounds, population, allowed) == pytest.approx(float(wanted), abs=1e-6)
-        assert bounds[-1] <= certify.tolerated(population, allowed, m, float(delta))
+        assert exact._crossing(bounds, population, allowed) == pytest.approx(float(wanted), abs=1e-6)
+        assert bounds[-1] <= exact.tolerated(population, allowed, m, float(delta))
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -83,7 +83,7 @@ def test_sequential_certificates_are_wrong_as_rarely_as_they_say(seed, tied):
     lost, limits = made(seed, 7, tied)
     tested = 0
     for allowed, delta in itertools.product((1, 2), DELTAS):
-        bounds = certify.tolerated_by_prefix(7, allowed, 5, float(delta)).tolist()
+        bounds = exact.tolerated_by_prefix(7, allowed, 5, float(delta)).tolist()
         assert twin.violation_at_any_time(limits, lost, bounds, allowed) <= delta
         tested += bounds[-1] >= 0
     assert tested
@@ -95,7 +95,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
         for confidence in (0.5, 0.8, 0.95):
             held = 0.0
             for x in range(max(m - (population - marked), 0), min(m, marked) + 1):
-                found = certify.interval(x, x, m, population, confidence)
+                found = exact.interval(x, x, m, population, confidence)
                 assert 0 <= found.low <= found.value <= found.high <= 1
                 held += (found.low * population <= marked + 1e-9 and marked - 1e-9 <= found.high * population) * (
                     hypergeom.pmf(x, population, marked, m)

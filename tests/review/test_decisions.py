@@ -252,7 +252,17 @@ def test_kappa_of_one_answer_is_not_known(log):
 
 
 def test_only_blind_answers_count_for_a_certificate(log):
-    plan = VerificationPlan((1, 2, 3, 4, 5, 6), 0.05, 0.9, 0, False, "0f", 1, 10, 8)
+    plan = VerificationPlan(
+        rows=(1, 2, 3, 4, 5, 6),
+        alpha=0.05,
+        confidence=0.9,
+        seed=0,
+        sequential=False,
+        family="0f",
+        number=1,
+        n=10,
+        population=8,
+    )
     log.decide("ann", "verify", "0f", [item(1, "owl")])
     log.decide("ann", "decide", "0f", [item(1, "wren")])  # with the model's opinion in view
     log.decide("ann", "decide", "0f", [item(2, "owl")])

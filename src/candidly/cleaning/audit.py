@@ -10,16 +10,10 @@ import torch
 from torch import Tensor
 
 from candidly import conformal, metrics
-from candidly.cleaning import certify
-from candidly.cleaning.budget import (
-    EXCESS_AS_ERROR,
-    Budget,
-    Estimate,
-    estimate_error,
-    estimate_lost,
-    uninformed,
-)
-from candidly.cleaning.certify import CANNOT_TELL
+from candidly.cleaning import exact
+from candidly.cleaning.budget import EXCESS_AS_ERROR, Budget
+from candidly.cleaning.certify import CANNOT_TELL, CAP
+from candidly.cleaning.estimates import Estimate, estimate_error, estimate_lost, uninformed
 from candidly.messages import cut, visible
 
 __all__ = [
@@ -333,7 +327,7 @@ def audit(
     -----
     Only rows from which a level removes a candidate can lose their label. The checked rows among these are a random
     sample of them, because rows were drawn without looking at what the rule does. So the number of lost labels has the
-    exact interval of `candidly.cleaning.certify.interval`, for this population and sample. A checked row without an
+    exact interval of `candidly.cleaning.exact.interval`, for this population and sample. A checked row without an
     answer counts as lost at the upper end of the interval, and as kept at the lower.
 
     Examples
@@ -354,7 +348,7 @@ def audit(
     cautious = conformal.candidate_probabilities(log_p, S, budget.cautious)
     unknown = uninformed(log_p.argmax(-1) if top is None else top, S)
     alphas = sorted(alphas)
-    largest = [certify.CAP * alpha for alpha in alphas]  # what a certificate of the level may use
+    largest = [CAP * alpha for alpha in alphas]  # what a certificate of the level may use
     populations = [int((S & ~kept).any(-1).sum()) for kept in budget.keep_each(cautious, S, largest)]
     levels = []
     for alpha, population, kept in zip(alphas, populations, budget.keep_each(cautious, S, alphas), strict=True):
@@ -410,8 +404,8 @@ def _truth(S: Tensor, kept: Tensor, y: Tensor | None) -> tuple[float | None, flo
 
 def _rows_to_check(population: int, alpha: float, n: int) -> int | None:
     """Return the number of rows that a certificate of the level needs, if no checked row loses its label."""
-    allowed = certify.count_allowed(n, alpha)
-    return certify.rows_needed(population, allowed, certify.risk(CONFIDENCE)) if population > allowed else None
+    allowed = exact.count_allowed(n, alpha)
+    return exact.rows_needed(population, allowed, exact.risk(CONFIDENCE)) if population > allowed else None
 
 
 def _verify(removed: Tensor, y: Tensor, drawn_from: Tensor | None) -> Estimate | None:
@@ -433,7 +427,7 @@ def _scale(low: int, high: int, checked: int, population: int, rows: int) -> Est
     if not population:
         return Estimate(0.0, 0.0, 0.0)
     share = population / rows
-    return Estimate(*(value * share for value in certify.interval(low, high, checked, population, CONFIDENCE)))
+    return Estimate(*(value * share for value in exact.interval(low, high, checked, population, CONFIDENCE)))
 
 
 def _count_known(S: Tensor, y: Tensor | None) -> Known | None:

@@ -8,7 +8,7 @@ of m rows, drawn from A one by one, uniformly and without replacement. A person 
 these labels whatever the rules remove. With k(λ) the number of rows of V whose true label is removed at λ, and
 ``a = ⌊alpha · n⌋``, let
 
-    p(k) = P(Hyp(|A|, a + 1 + k, m) ≤ k)                                                              (`p_value`)
+    p(k) = P(Hyp(|A|, a + 1 + k, m) ≤ k)                                                              (`exact.p_value`)
 
 where Hyp(N, K, m) is the number of marked rows in a sample of m out of N rows, K of them marked. The certificate uses
 the largest λ with ``k(λ) ≤ K``, where K is the largest k with ``p(k) ≤ δ`` (`tolerated`).
@@ -55,7 +55,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from candidly.candidates import Candidates
-from candidly.cleaning.budget import Estimate
+from candidly.checks import arguments
+from candidly.cleaning.estimates import Estimate
+from candidly.cleaning.exact import count_allowed, interval, risk, rows_needed, tolerated, tolerated_by_prefix
 from candidly.messages import cut, visible
 from candidly.store import validation
 
@@ -74,250 +76,9 @@ NONE_OF_THESE = -2
 MOST_SPENT = 0.5
 """The probabilities of error of all plans for one family must sum to less."""
 
-_BISECTIONS = 20
-_ROUNDING = 1e-7  # relative; p-values are rounded up, so that rounding errors certify nothing
-_LARGE = 1 << 22  # rows from which on binomial coefficients are added up, factor by factor
 _WIDTH = 79
 _LONGEST_NAME = 40
 _MOST_CLASSES = 10
-
-
-def count_allowed(n: int, alpha: float) -> int:
-    """Return the number of rows that may lose their label: the integer part of ``alpha · n`` in decimal arithmetic.
-
-    Examples
-    --------
-    >>> count_allowed(100, 0.29), int(100 * 0.29)
-    (29, 28)
-    """
-    return int(Decimal(repr(float(alpha))) * n)
-
-
-def risk(confidence: float) -> float:
-    """Return 1 − confidence in decimal arithmetic.
-
-    Examples
-    --------
-    >>> risk(0.9), 1 - 0.9
-    (0.1, 0.09999999999999998)
-    """
-    return float(1 - Decimal(repr(float(confidence))))
-
-
-def p_value(losses: int, population: int, allowed: int, checked: int) -> float:
-    """Return the p-value of the hypothesis that more than `allowed` unchecked rows lose their label.
-
-    Parameters
-    ----------
-    losses : int
-        Rows of the sample that lose it: k.
-    population : int
-        Rows that the sample was drawn from: the size of A.
-    allowed : int
-        Rows outside the sample that may lose it: a.
-    checked : int
-        Rows of the sample: m.
-
-    Returns
-    -------
-    float
-        ``P(Hyp(population, allowed + 1 + losses, checked) ≤ losses)``; 0 if there are not that many rows.
-
-    Examples
-    --------
-    >>> round(p_value(0, 1000, 50, 45), 4), round(p_value(2, 1000, 50, 100), 4)
-    (0.0898, 0.084)
-    """
-    marked = allowed + 1 + losses
-    if marked > population:
-        return 0.0
-    return float(_p_values(losses, population, allowed, torch.tensor([checked]))[0])
-
-
-def _p_values(losses: int, population: int, allowed: int, checked: Tensor) -> Tensor:
-    """Return `p_value` for several numbers of checked rows, where the population has enough rows."""
-    return (_at_most(losses, population, allowed + 1 + losses, checked) * (1 + _ROUNDING)).clamp_max(1.0)
-
-
-def _at_most(k: int, population: int, marked: int, checked: Tensor) -> Tensor:
-    """Return the hypergeometric distribution function ``P(Hyp(population, marked, checked) ≤ k)``, for several samples.
-
-    k is at least -1.
-    """
-    total = checked.double()[:, None]
-    x = torch.arange(min(k, marked) + 1, dtype=torch.float64)
-    possible = (x <= total) & (total - x <= population - marked)
-    others = (total - x).clamp(0, population - marked)  # lgamma is not defined where it is impossible
-    terms = _log_choose(marked, x) + _log_choose(population - marked, others) - _log_choose(population, total)
-    return terms.masked_fill(~possible, -torch.inf).exp().sum(1)
-
-
-def _log_choose(n: int, k: Tensor) -> Tensor:
-    if n > _LARGE:  # differences of large logarithms would lose too many digits
-        i = torch.arange(int(k.max()), dtype=torch.float64)
-        sums = torch.cat([torch.zeros(1).double(), (torch.log(n - i) - torch.log(i + 1)).cumsum(0)])
-        return sums[k.long()]
-    return torch.lgamma(torch.tensor(n + 1.0).double()) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-
-
-def tolerated(population: int, allowed: int, checked: int, delta: float) -> int:
-    """Return the largest number of losses with a p-value of at most `delta`; -1 if there is none.
-
-    Parameters
-    ----------
-    population, allowed, checked : int
-        As in `p_value`.
-    delta : float
-        Probability with which the certificate may be wrong.
-
-    Examples
-    --------
-    >>> [tolerated(1000, 50, m, 0.1) for m in (44, 45, 100, 200)]
-    [0, 0, 2, 7]
-    """
-    low, high = -1, checked
-    while low < high:
-        middle = (low + high + 1) // 2
-        if p_value(middle, population, allowed, checked) <= delta:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def tolerated_by_prefix(population: int, allowed: int, checked: int, delta: float) -> NDArray[np.int64]:
-    """Return the number of losses that is tolerated after each number of checked rows, for stopping at any time.
-
-    Parameters
-    ----------
-    population, allowed, checked : int
-        As in `p_value`; `checked` is the largest number of rows.
-    delta : float
-        Probability with which any of the certificates may be wrong.
-
-    Returns
-    -------
-    ndarray, shape (checked + 1,)
-        K_t for t = 0 … checked; -1 where nothing can be certified.
-
-    Notes
-    -----
-    K_t is what `tolerated` gives for t rows and a probability ε instead of `delta`. The same ε is used for all t: the
-    largest at which the probability that the first a + 1 + K_t rows of the order have at most K_t rows among the first
-    t that are drawn, for some t, does not exceed `delta`. That probability is computed exactly. Let b be a + 1 + K_t,
-    and x the number of these b rows that were drawn. The next row that is drawn is one of them with probability
-    ``(b − x) / (population − t)``. If K_t rises, b does, too, and the additional row was drawn with probability
-    ``(t − x) / (population − b)``, whatever happened before, because all rows outside of the b rows are alike. So x is
-    a Markov chain. docs/evidence/certify.md compares this with martingales (I. Waudby-Smith and A. Ramdas, *Confidence
-    sequences for sampling without replacement*, NeurIPS 2020), which tolerate fewer losses.
-
-    Examples
-    --------
-    >>> tolerated_by_prefix(1000, 50, 200, 0.1)[[50, 75, 100, 150, 200]].tolist()
-    [-1, 0, 1, 3, 5]
-    """
-    most = min(tolerated(population, allowed, checked, delta), population - allowed - 1)
-    looks = torch.arange(checked + 1)
-    table = [_p_values(k, population, allowed, looks).numpy() for k in range(most + 1)]
-    p = np.stack([*table, np.full(checked + 1, 2.0)], 1)  # of each number of rows and losses, and of one loss too many
-
-    def bounds(level: float) -> NDArray[np.int64]:
-        return np.maximum.accumulate((p > level).argmax(1) - 1)
-
-    low, high = 0.0, delta
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if _crossing(bounds(middle), population, allowed) <= delta:
-            low = middle
-        else:
-            high = middle
-    return bounds(low)
-
-
-def _crossing(bounds: NDArray[np.int64], population: int, allowed: int) -> float:
-    """Return the probability that the first a + 1 + K_t rows of A have at most K_t rows among the first t, for some t.
-
-    The bounds K_t must not fall.
-    """
-    x = np.arange(bounds[-1] + 2)
-    alive = np.eye(1, len(x))[0]  # probabilities of x without a crossing; larger x cannot cross
-    crossed, b = 0.0, allowed + 1
-    for t, bound in enumerate(bounds.tolist()):
-        while b < allowed + 1 + bound:
-            alive = _rise(alive, (t - x) / max(population - b, 1))
-            b += 1
-        crossed += float(alive[: bound + 1].sum())
-        alive[: bound + 1] = 0.0
-        alive = _rise(alive, (b - x) / max(population - t, 1))
-    return crossed * (1 + _ROUNDING)
-
-
-def _rise(p: NDArray[Any], chance: NDArray[Any]) -> NDArray[Any]:
-    """Return the probabilities of x after it rose by 1 with a chance that depends on x."""
-    up = p * chance.clip(0.0, 1.0)
-    found = p - up
-    found[1:] += up[:-1]
-    return found
-
-
-def rows_needed(population: int, allowed: int, delta: float, losses: int = 0) -> int:
-    """Return the smallest number of checked rows at which so many `losses` are tolerated.
-
-    Examples
-    --------
-    >>> rows_needed(1000, 50, 0.1), rows_needed(10**6, 50_000, 0.1), rows_needed(1000, 50, 0.1, losses=3)
-    (44, 45, 118)
-    """
-    low, high = losses, max(population - allowed, losses)
-    while low < high:
-        middle = (low + high) // 2
-        if p_value(losses, population, allowed, middle) <= delta:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def interval(low: int, high: int, checked: int, population: int, confidence: float) -> Estimate:
-    """Return the fraction of marked rows in a population, with an exact interval, from a sample without replacement.
-
-    Parameters
-    ----------
-    low, high : int
-        Marked rows of the sample: at least, and at most, because some are not known.
-    checked, population : int
-        Rows of the sample and of the population.
-    confidence : float
-        Probability with which the interval holds the fraction: both ends are tests at level (1 − confidence) / 2.
-
-    Examples
-    --------
-    >>> found = interval(3, 3, 100, 1000, 0.9)
-    >>> [round(value, 3) for value in found]
-    [0.03, 0.009, 0.073]
-    """
-    tail = risk(confidence) / 2
-
-    def at_most(k: int, marked: int) -> float:
-        return float(_at_most(k, population, marked, torch.tensor([checked]))[0])
-
-    fewest, most = low, population - checked + high  # marked rows that the sample leaves possible
-    least, end = fewest, most
-    while least < end:  # the smallest number at which at least `low` marked rows are not too unlikely
-        middle = (least + end) // 2
-        if 1 - at_most(low - 1, middle) > tail:
-            end = middle
-        else:
-            least = middle + 1
-    largest, start = most, fewest
-    while start < largest:  # the largest number at which at most `high` are not
-        middle = (start + largest + 1) // 2
-        if at_most(high, middle) > tail:
-            start = middle
-        else:
-            largest = middle - 1
-    value = low / max(checked - (high - low), 1)
-    return Estimate(value, min(least / population, value), max(largest / population, value))
 
 
 def use_levels(levels: Tensor, alpha: float) -> Tensor:
@@ -362,70 +123,53 @@ def largest_limit(levels: Tensor, lost: Tensor, most: int) -> float | None:
     return float(possible.max()) if len(possible) else None
 
 
-def violation(lost: Tensor, population: int, allowed: int, checked: int, delta: float) -> float:
-    """Return the probability over the draw that a certificate is wrong, given the true labels of all rows.
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What is fixed before rows are drawn.
 
-    Parameters
+    Attributes
     ----------
-    lost : Tensor, shape (population,)
-        The level at which each row of A loses its label; inf if never.
-    population, allowed, checked : int
-        As in `p_value`.
-    delta : float
-        As in `tolerated`.
-
-    Notes
-    -----
-    The certificate is wrong if some λ has at most K losses in V and more than a outside. With D(λ) losses in all, that
-    is ``k(λ) ≤ min(K, D(λ) − a − 1)``. Losses outside V rise with λ, so among all λ with D ≤ a + K the last one
-    decides, and among those with D > a + K the first one, because k rises. With d and e losses at these two, the
-    probability is ``P(k_e ≤ K) + P(k_d ≤ d − a − 1, k_e > K)``, a sum of hypergeometric probabilities, without
-    simulation.
-
-    Examples
-    --------
-    >>> violation(torch.arange(1000.0), 1000, 50, 200, 0.1) <= 0.1
-    True
+    alpha : float
+        Level: the fraction of all rows that may lose their true label.
+    confidence : float
+        Probability, over the draw, with which a plan alone gives a certificate that holds.
+    seed : int
+        The seed of the draw.
+    sequential : bool
+        Whether the certificate may be asked for after any number of rows, in the order in which they were drawn.
+    family : str
+        A hash of the cleaning rules: candidates, their probabilities, and the rule that orders them.
     """
-    most = tolerated(population, allowed, checked, delta)
-    if most < 0:
-        return 0.0
 
-    def at_most(k: int, rows: int, marked: int, drawn: int) -> float:
-        return float(_at_most(k, rows, marked, torch.tensor([drawn]))[0])
+    alpha: float
+    confidence: float
+    seed: int
+    sequential: bool
+    family: str
 
-    _, sizes = lost[lost.isfinite()].unique(return_counts=True)
-    totals = [0, *sizes.cumsum(0).tolist()]
-    before = max(total for total in totals if total <= allowed + most)
-    after = next((total for total in totals if total > allowed + most), None)
-    wrong = 0.0 if after is None else at_most(most, population, after, checked)
-    for x in range(before - allowed):  # losses in V at which more than `allowed` remain outside
-        here = at_most(x, population, before, checked) - at_most(x - 1, population, before, checked)
-        more = 1.0
-        if after is not None:
-            more -= at_most(most - x, population - before, after - before, checked - x)
-        wrong += here * more
-    return wrong
+    @classmethod
+    def of(cls, alpha: float, confidence: float, seed: int, sequential: bool, family: str) -> "Terms":
+        """Return the terms after checking them; raise ValueError if one cannot be used."""
+        return cls(
+            alpha=arguments.fraction("alpha", alpha),
+            confidence=arguments.fraction("confidence", confidence),
+            seed=arguments.integer("seed", seed, least=0),
+            sequential=arguments.flag("sequential", sequential),
+            family=family,
+        )
 
 
-@dataclass(frozen=True)
-class VerificationPlan:
+@dataclass(frozen=True, kw_only=True)
+class VerificationPlan(Terms):
     """Rows to check by hand, drawn at random, and what will be certified from the answers.
 
     Attributes
     ----------
+    alpha, confidence, seed, sequential, family
+        The terms of the draw: the level, the confidence of this plan alone, the seed, whether the certificate may be
+        asked for after any number of rows, and a hash of the cleaning rules.
     rows : tuple of int
         The rows to check, in the order in which they were drawn.
-    alpha : float
-        Level: the fraction of all rows that may lose their true label.
-    confidence : float
-        Probability, over the draw, with which this plan alone gives a certificate that holds.
-    seed : int
-        The seed of the draw.
-    sequential : bool
-        Whether the certificate may be asked for after any number of rows, in their order.
-    family : str
-        A hash of the cleaning rules: candidates, their probabilities, and the rule that orders them.
     number : int
         Position of the plan among those for the same rules, from 1.
     n : int
@@ -435,11 +179,6 @@ class VerificationPlan:
     """
 
     rows: tuple[int, ...]
-    alpha: float
-    confidence: float
-    seed: int
-    sequential: bool
-    family: str
     number: int
     n: int
     population: int
@@ -494,12 +233,13 @@ class VerificationPlan:
         )
 
 
-def left(plans: Sequence[VerificationPlan]) -> float:
+def left(plans: Sequence[Terms]) -> float:
     """Return the confidence of statements after all these plans for one family: 1 minus the sum of their risks.
 
     Examples
     --------
-    >>> plan = VerificationPlan((0, 1), 0.05, 0.9, 0, False, "", 1, 10, 5)
+    >>> terms = {"alpha": 0.05, "confidence": 0.9, "seed": 0, "sequential": False, "family": ""}
+    >>> plan = VerificationPlan(rows=(0, 1), number=1, n=10, population=5, **terms)
     >>> left([plan, plan])
     0.8
     """
@@ -507,17 +247,7 @@ def left(plans: Sequence[VerificationPlan]) -> float:
 
 
 def draw(
-    levels: Tensor,
-    rows: Tensor,
-    n: int,
-    m: int,
-    *,
-    alpha: float,
-    confidence: float,
-    seed: int,
-    sequential: bool,
-    family: str,
-    earlier: Sequence[VerificationPlan],
+    levels: Tensor, rows: Tensor, n: int, m: int, terms: Terms, earlier: Sequence[VerificationPlan]
 ) -> VerificationPlan:
     """Draw the rows to check, and return the plan.
 
@@ -531,8 +261,7 @@ def draw(
         Number of all rows.
     m : int
         Number of rows to check.
-    alpha, confidence, seed, sequential, family
-        As in `VerificationPlan`.
+    terms : Terms
     earlier : sequence of VerificationPlan
         All earlier plans for the same family. A new draw does not depend on them, and their probabilities of error are
         added to the one of this plan.
@@ -542,29 +271,17 @@ def draw(
     ValueError
         If nothing could be certified, or nothing needs to be.
     """
-    members = rows[use_levels(levels, alpha).isfinite().any(1)].sort().values.numpy()
-    settings: dict[str, Any] = {
-        "alpha": alpha,
-        "confidence": confidence,
-        "seed": seed,
-        "sequential": sequential,
-        "family": family,
-    }
-    return draw_from(len(members), n, m, lambda rng: rng.permutation(members)[:m], earlier=earlier, **settings)
+    members = rows[use_levels(levels, terms.alpha).isfinite().any(1)].sort().values.numpy()
+    return draw_from(len(members), n, m, terms, earlier, lambda rng: rng.permutation(members)[:m])
 
 
 def draw_from(
     population: int,
     n: int,
     m: int,
-    choose: Callable[[np.random.Generator], NDArray[np.integer[Any]]],
-    *,
-    alpha: float,
-    confidence: float,
-    seed: int,
-    sequential: bool,
-    family: str,
+    terms: Terms,
     earlier: Sequence[VerificationPlan],
+    choose: Callable[[np.random.Generator], NDArray[np.integer[Any]]],
 ) -> VerificationPlan:
     """Draw the rows to check, as `draw`, if only the number of rows that can lose a candidate is in memory.
 
@@ -572,11 +289,12 @@ def draw_from(
     ----------
     population : int
         The number of rows that can lose a candidate.
+    n, m, terms, earlier
+        As in `draw`.
     choose : callable
         Draws `m` of them, one by one and without replacement, and returns their numbers.
-    n, m, alpha, confidence, seed, sequential, family, earlier
-        As in `draw`.
     """
+    alpha, confidence = terms.alpha, terms.confidence
     allowed, delta = count_allowed(n, alpha), risk(confidence)
     if not population:
         raise ValueError("no candidate can be removed from any held-out row, so there is nothing to certify")
@@ -587,22 +305,21 @@ def draw_from(
         )
     if m > population:
         raise ValueError(f"m is {m}, but only {population} rows can lose a candidate; check at most {population}")
-    plan = VerificationPlan((), alpha, confidence, seed, sequential, family, len(earlier) + 1, n, population)
-    if (rest := left([*earlier, plan])) <= 1 - MOST_SPENT:
+    if (rest := left([*earlier, terms])) <= 1 - MOST_SPENT:
         before = f" after {len(earlier)} earlier plans for this model, whose risks are added" if earlier else ""
         raise ValueError(
             f"confidence is {confidence}, which leaves {rest:.4g}{before}; more than {1 - MOST_SPENT} must be left, so "
             "use a higher confidence"
         )
-    chosen = choose(np.random.default_rng([seed, plan.number]))
-    plan = VerificationPlan(
-        tuple(chosen.tolist()), alpha, confidence, seed, sequential, family, plan.number, n, population
-    )
+    number = len(earlier) + 1
+    chosen = tuple(choose(np.random.default_rng([terms.seed, number])).tolist())
+    plan = VerificationPlan(rows=chosen, number=number, n=n, population=population, **vars(terms))
     if plan.tolerated[-1] < 0:
         needed = rows_needed(population, allowed, delta)
         raise ValueError(
             f"m is {m}, which is too few: even if none of them loses its true label, at least {needed} rows"
-            f"{', and more with sequential,' * sequential} must be checked at alpha {alpha} and confidence {confidence}"
+            f"{', and more with sequential,' * terms.sequential} must be checked at alpha {alpha} and confidence "
+            f"{confidence}"
         )
     return plan
 

@@ -26,7 +26,7 @@ from candidly import store
 from candidly.checks import arguments
 from candidly.cleaning import VerificationPlan, certify
 from candidly.cleaning.budget import Budget, ClassLevels
-from candidly.cleaning.certify import Bound
+from candidly.cleaning.certify import Bound, Terms
 from candidly.cli.options import OutputOptions, split_names
 from candidly.cli.streams import LEVELS
 from candidly.estimator import verification
@@ -101,30 +101,19 @@ class Results:
         self, m: int, *, alpha: float = 0.05, confidence: float = 0.9, seed: int = 0, sequential: bool = False
     ) -> VerificationPlan:
         """Draw rows to check from all files, and record them, as `PartialLabelClassifier.plan_verification` does."""
-        alpha, m = arguments.fraction("alpha", alpha), arguments.integer("m", m, least=1)
+        m, terms = arguments.integer("m", m, least=1), Terms.of(alpha, confidence, seed, sequential, self.family)
         notes = self.folder / NOTES
         with lock.locked(notes / "ledger.lock", wait=True):
             self.__dict__.pop("ledger", None)
             with self.output.busy("counting the rows that can lose a candidate"):
                 self._check_files()
-                population = sum(int(_is_member(block, alpha).sum()) for block in self._blocks())
+                population = sum(int(_is_member(block, terms.alpha).sum()) for block in self._blocks())
 
             def choose(rng: np.random.Generator) -> NDArray[np.int64]:
-                return self._find_members(rng.choice(population, m, replace=False), alpha)
+                return self._find_members(rng.choice(population, m, replace=False), terms.alpha)
 
             with self.output.busy("drawing rows"):
-                found = certify.draw_from(
-                    population,
-                    self.n,
-                    m,
-                    choose,
-                    alpha=alpha,
-                    confidence=arguments.fraction("confidence", confidence),
-                    seed=arguments.integer("seed", seed, least=0),
-                    sequential=sequential,
-                    family=self.family,
-                    earlier=self.ledger,
-                )
+                found = certify.draw_from(population, self.n, m, terms, self.ledger, choose)
             plans = [plan.to_json() for plan in (*self.ledger, found)]
             store.replace(notes / _LEDGER, to_json({"plans": plans}, "the ledger").encode())
             self.__dict__.pop("ledger")

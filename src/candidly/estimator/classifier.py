@@ -1023,18 +1023,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         True
         """
         record, family, levels = self._rules()
-        plan = certify.draw(
-            levels,
-            record.held_out,
-            len(record.candidates),
-            arguments.integer("m", m, least=1),
-            alpha=arguments.fraction("alpha", alpha),
-            confidence=arguments.fraction("confidence", confidence),
-            seed=arguments.integer("seed", seed, least=0),
-            sequential=arguments.flag("sequential", sequential),
-            family=family,
-            earlier=self.ledger_,
-        )
+        m, n = arguments.integer("m", m, least=1), len(record.candidates)
+        terms = certify.Terms.of(alpha, confidence, seed, sequential, family)
+        plan = certify.draw(levels, record.held_out, n, m, terms, self.ledger_)
         self.ledger_ = (*self.ledger_, plan)
         return plan
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from candidly.cleaning import certify
+from candidly.cleaning import exact
 from candidly.cleaning.audit import CONFIDENCE
 from candidly.report.facts import ReportFacts
 from candidly.store import states
@@ -75,8 +75,8 @@ def _upgrade_audit(audit: dict[str, Any] | None, rows: int) -> dict[str, Any] | 
         return audit
     levels = []
     for one in audit["levels"]:
-        allowed = certify.count_allowed(rows, one["alpha"])
-        check = certify.rows_needed(rows, allowed, certify.risk(CONFIDENCE)) if rows > allowed else None
+        allowed = exact.count_allowed(rows, one["alpha"])
+        check = exact.rows_needed(rows, allowed, exact.risk(CONFIDENCE)) if rows > allowed else None
         levels.append(one | {"check": check, "verified": None})
     return audit | {"levels": levels, "error": [audit["error"]] * 3, "known": None, "verified": None}
 
