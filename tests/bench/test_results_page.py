@@ -1,23 +1,28 @@
-"""The page of results is what `candidly table` makes of the committed summaries."""
+"""The pages of evidence are what `candidly table` and the benchmarks make of the committed results."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import trust_page
+from benchmarks import cifar10n, trust_page
+from benchmarks.cells import read as read_cells
 from candidly.bench import read, read_csv, read_spec
 from candidly.bench.table import BEGIN, END, render
 from candidly.cleaning import estimates
 
 ROOT = Path(__file__).parents[2]
-SUMMARIES = ROOT / "benchmarks" / "results" / "uai2025"
-GROUPED = ROOT / "benchmarks" / "results" / "grouped"
+RESULTS = ROOT / "benchmarks" / "results"
+SUMMARIES, GROUPED = RESULTS / "uai2025", RESULTS / "grouped"
 
 
-def made(begin=BEGIN, end=END):
-    text = (ROOT / "docs" / "evidence" / "results.md").read_text(encoding="utf-8")
+def made(begin=BEGIN, end=END, page="results"):
+    text = (ROOT / "docs" / "evidence" / f"{page}.md").read_text(encoding="utf-8")
     return text.partition(begin)[2].partition(end)[0].strip()
+
+
+def made_block(name, page):
+    return made(f"<!-- begin {name} -->", f"<!-- end {name} -->", page)
 
 
 def test_the_main_table_is_up_to_date():
@@ -33,8 +38,25 @@ def test_the_comparison_is_up_to_date():
 
 
 def test_the_table_of_splits_by_groups_is_up_to_date():
-    found = made("<!-- begin candidly table grouped -->", "<!-- end candidly table grouped -->")
+    found = made_block("candidly table grouped", "results")
     assert found == render(read(GROUPED), style="markdown", beside=("uai2025", read(SUMMARIES))).strip()
+
+
+@pytest.mark.parametrize(
+    ("block", "folder", "beside"),
+    [("", "images", None), (" features", "features", None), (" methods", "methods", "methods-lws")],
+)
+def test_the_tables_of_images_are_up_to_date(block, folder, beside):
+    other = None if beside is None else (beside, read(RESULTS / beside))
+    found = render(read(RESULTS / folder), style="markdown", beside=other)
+    assert made_block(f"candidly table{block}", "images") == found.strip()
+
+
+def test_the_table_of_human_votes_is_up_to_date():
+    cells = read_cells(RESULTS / "cifar10n.json")
+    for inputs in {cell["inputs"] for cell in cells}:
+        found = cifar10n.table([cell for cell in cells if cell["inputs"] == inputs])
+        assert made_block(f"cifar10n {inputs}", "images") == found
 
 
 @pytest.mark.parametrize(
