@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Tests start many processes, which would compile the library again without its bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test engines lint format coverage docs build clean
 
@@ -17,7 +20,7 @@ test: lint ## install the development tools, check style and types, and run all 
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 engines: $(VENV)/.installed-engines ## install Dask and Ray (300 MB) and run the tests that start them
-	CANDIDLY_ENGINES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines
+	CANDIDLY_ENGINES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines tests/bench
 
 lint: $(VENV)/.installed-dev ## check style and types
 	$(BIN)/ruff check
@@ -55,9 +58,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.pip
 	$(INSTALL) --build-constraint constraints.txt -e .
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: pyproject.toml constraints.txt $(VENV)/.pip
 	$(INSTALL) --build-constraint constraints.txt -e '.[all]' --group dev
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-engines: $(VENV)/.installed-dev
 	$(INSTALL) --build-constraint constraints.txt -e '.[dask,ray]'

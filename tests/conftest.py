@@ -56,6 +56,16 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="starts Dask and Ray; run it with `make engines`"))
 
 
+@pytest.fixture(scope="module")
+def narrow_networks():
+    """Let the networks of a module's tests have narrow layers, where the width does not matter: they train faster."""
+    from candidly.engine.nets import mlp
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(mlp, "HIDDEN", 64)
+        yield
+
+
 @pytest.fixture
 def real_files(monkeypatch):
     """Let `load` find published files: in `$CANDIDLY_DATA`, or else in a folder `shared/data` beside the repository."""

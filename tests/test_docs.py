@@ -20,7 +20,9 @@ import pytest
 
 import candidly
 from candidly.cli import app as cli
+from candidly.engine.nets import mlp
 from candidly.engine.recipe import RECIPES
+from candidly.estimator import crossfit
 from candidly.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -114,8 +116,11 @@ def make_up_results(folder, datasets=("made-up",), methods=("proden", "cc"), see
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A working folder with the files that pages speak of."""
+    """A working folder with the files that pages speak of; trainings are short there, and networks narrow."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mlp, "HIDDEN", 64)
+    monkeypatch.setitem(RECIPES, "quick", dataclasses.replace(RECIPES["quick"], epochs=2))
+    monkeypatch.setitem(crossfit.QUALITIES, "fast", crossfit.QUALITIES["fast"]._replace(epochs=25))
     for name in ("benchmarks", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     runpy.run_path("examples/make_birds.py", run_name="__main__")
@@ -138,8 +143,7 @@ def test_pages_snippets_and_commands_are_found():
 
 
 @pytest.mark.parametrize("name", SNIPPETS)
-def test_snippets_run(name, place, capsys, monkeypatch):
-    monkeypatch.setitem(RECIPES, "quick", dataclasses.replace(RECIPES["quick"], epochs=2))
+def test_snippets_run(name, place, capsys):
     names = {}
     for number, code in enumerate(SNIPPETS[name]):
         capsys.readouterr()
@@ -278,9 +282,9 @@ def test_every_room_has_a_page_of_reference():
     assert [room for room in rooms if f"::: candidly.{room}\n" not in TEXTS[f"docs/api/{room}.md"]] == []
 
 
-def build_site(folder):
-    """Build the site as `make docs` does, in a copy of the repository."""
-    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+def build_site(folder, *options):
+    """Build the site in a copy of the repository; with "--clean" as `make docs` does, else only what has changed."""
+    command = [sys.executable, "-m", "zensical", "build", "--strict", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -290,7 +294,7 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    done = build_site(tmp_path)
+    done = build_site(tmp_path, "--clean")
     assert done.returncode == 0, done.stdout + done.stderr
     html = {path.relative_to(tmp_path / "site"): path.read_text() for path in (tmp_path / "site").rglob("*.html")}
     assert len(html) >= len([name for name in PAGES if name.startswith("docs/")])

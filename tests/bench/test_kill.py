@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-# One interpreter imports everything once, then forks a sweep after the other. All but the last are killed: each at a
-# random moment after it has finished none to two runs.
+# One interpreter imports everything once, then forks a sweep after the other. All but the first, which has a folder of
+# its own, and the last are killed: each at a random moment after it has finished none to two runs.
 SWEEPS = """
 import json, os, random, signal, sys, time
 import torch
@@ -18,13 +18,13 @@ from candidly import data
 from candidly.bench import Spec, sweep
 from candidly.engine.recipe import Recipe
 
-table, out, kills = sys.argv[1:]
+table, undisturbed, out, kills = sys.argv[1:]
 spec = Spec((table, "digits+uniform-0.3"), ("proden", "cc", "rc"), cleaners=("none", "clsp"), seeds=(0, 1),
             recipe=Recipe("short", epochs=4, batch_size=64))
 
 [data.load(name) for name in (table, "digits")]  # imports what is imported late
 
-def start():
+def start(out):
     child = os.fork()
     if child == 0:
         outcome = sweep(spec, out, device="cpu")
@@ -34,17 +34,18 @@ def start():
 def count():
     return sum("done" in names for _, _, names in os.walk(out))
 
+_, alone = os.waitpid(start(undisturbed), 0)
 chance, seen = random.Random(20251), []
 for _ in range(int(kills)):
-    child, enough = start(), count() + chance.randrange(3)
+    child, enough = start(out), count() + chance.randrange(3)
     while count() < min(enough, 11):
         time.sleep(0.002)
     time.sleep(chance.uniform(0, 0.5))
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     seen.append([status, count()])
-_, status = os.waitpid(start(), 0)
-print(json.dumps({"status": status, "kills": seen}))
+_, status = os.waitpid(start(out), 0)
+print(json.dumps({"undisturbed": alone, "status": status, "kills": seen}))
 """
 
 
@@ -62,9 +63,8 @@ def contents(out, pattern):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the test forks its sweeps")
 def test_killed_sweeps_end_with_the_same_predictions(table, tmp_path):
-    assert run_sweeps(table, tmp_path / "undisturbed", 0) == {"status": 0, "kills": []}
-    killed = run_sweeps(table, tmp_path / "killed", 10)
-    assert killed["status"] == 0
+    killed = run_sweeps(table, tmp_path / "undisturbed", tmp_path / "killed", 10)
+    assert (killed["undisturbed"], killed["status"]) == (0, 0)
     assert [status for status, _ in killed["kills"]].count(9) >= 7, "sweeps were killed before their end"
     progress = [count for _, count in killed["kills"]]
     assert progress == sorted(progress), "what is done stays done"

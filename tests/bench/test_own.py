@@ -1,10 +1,13 @@
 """Custom methods and cleaners from files: how they are loaded, named, hashed and run."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from candidly import Cleaner, Proden, Recipe
 from candidly.bench import Spec, read_own, read_spec, sweep
 from candidly.bench.own import code_of
+from candidly.bench.processes import Processes
 
 MINE = """
 from dataclasses import dataclass
@@ -75,17 +78,20 @@ def test_any_change_of_the_file_changes_the_hash(mine):
     assert code_of(Proden()) is None
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_sweep_runs_them(mine, tmp_path, table, jobs):
-    def run():
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sweep_runs_them(mine, tmp_path, table, workers):
+    """Workers that live on notice that the file has changed."""
+
+    def run(executor):
         own = read_own(f"{mine}:Slow", f"{mine}:Keep")
         recipe = Recipe("short", epochs=2)
         spec = Spec((str(table),), ("slow", "keep+slow"), seeds=(0,), recipe=recipe, own=own)
-        return sweep(spec, tmp_path / "runs", device="cpu", jobs=jobs)
+        return sweep(spec, tmp_path / "runs", device="cpu", executor=executor)
 
-    assert (len(run().done), len(run().skipped)) == (2, 2)
-    mine.write_text(MINE + "\n# changed")
-    changed = run()
+    with Processes(workers) if workers else nullcontext() as executor:
+        assert (len(run(executor).done), len(run(executor).skipped)) == (2, 2)
+        mine.write_text(MINE + "\n# changed")
+        changed = run(executor)
     assert (len(changed.done), changed.failed) == (2, {})
 
 

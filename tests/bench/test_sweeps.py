@@ -471,19 +471,16 @@ def test_a_run_that_ends_while_runs_are_listed_is_not_called_damaged(tmp_path, t
     assert len(sweep(spec, tmp_path, device="cpu").skipped) == 1  # a warning would be an error
 
 
-def test_a_worker_that_dies_is_reported(tmp_path, table):
-    spec = spec_of(table, methods=("deadly", "proden"), seeds=(0,), own={"deadly": Deadly()})
+def test_failures_in_workers_are_kept(tmp_path, table):
+    """One worker dies, and one raises an error."""
+    own = {"deadly": Deadly(), "broken": Broken()}
+    spec = spec_of(table, methods=("deadly", "broken", "proden"), seeds=(0,), own=own)
     outcome = sweep(spec, tmp_path, device="cpu", jobs=2)
     assert outcome.postponed == {"flowers deadly": "a worker process died, perhaps for lack of memory"}
-    assert len(outcome.done) == 1, "the other run is not lost"
-    assert not list(tmp_path.rglob("failed.txt"))
-
-
-def test_failures_in_workers_are_kept(tmp_path, table):
-    spec = spec_of(table, methods=("broken", "proden"), seeds=(0,), own={"broken": Broken()})
-    outcome = sweep(spec, tmp_path, device="cpu", jobs=2)
-    assert len(outcome.done) == 1
+    assert outcome.failed.keys() == {"flowers broken"}
     assert "no step today" in outcome.failed["flowers broken"]
+    assert len(outcome.done) == 1, "the other run is not lost"
+    assert ["broken" in path.parent.name for path in tmp_path.rglob("failed.txt")] == [True]
 
 
 @pytest.mark.parametrize(("settings", "same"), [(1, True), (2, False)])

@@ -11,6 +11,7 @@ import pytest
 from candidly import __version__
 from candidly.cli import app as cli
 from candidly.data import REGISTRY
+from candidly.engine.nets import mlp
 from candidly.engine.recipe import RECIPES
 from candidly.methods import METHODS
 
@@ -37,6 +38,7 @@ def test_an_unknown_command_is_refused(capsys):
 def test_demo_reports_all_four_combinations(capsys, monkeypatch):
     short = dataclasses.replace(RECIPES["quick"], epochs=13)  # past the warm-ups of cleaner and CroSel
     monkeypatch.setitem(RECIPES, "quick", short)
+    monkeypatch.setattr(mlp, "HIDDEN", 64)
     cli.main(["demo", "--seeds", "2", "--device", "cpu"])
     out = capsys.readouterr().out
     assert "quick" in out
@@ -275,6 +277,7 @@ def test_signals_are_handled_as_before_afterwards(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2 * (len(METHODS) + 1)  # and the scikit-learn classifiers
 
 
+# One interpreter imports everything once, and forks a process for every signal.
 TERMINATED = """
 import os, signal, sys
 import pyarrow as pa
@@ -284,26 +287,27 @@ from candidly.tables import files
 
 def run(*arguments):
     real = os.fsync
-    os.fsync = lambda handle: (real(handle), os.kill(os.getpid(), getattr(signal, sys.argv[2])))
+    os.fsync = lambda handle: (real(handle), os.kill(os.getpid(), getattr(signal, name)))
     files.write(pa.table({"a": [1]}), sys.argv[1])
 
 demo.run = run
-cli.main(["demo"])
+for name in sys.argv[2:]:
+    child = os.fork()
+    if child == 0:
+        cli.main(["demo"])
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), *os.listdir(os.path.dirname(sys.argv[1])), flush=True)
 """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the system has other signals")
-@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
-def test_a_process_that_is_told_to_end_leaves_no_temporary_file(tmp_path, name, status):
+def test_a_process_that_is_told_to_end_leaves_no_temporary_file(tmp_path):
+    def default():
+        for name in statuses:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)  # a background shell ignores it
+
+    statuses = {"SIGTERM": 143, "SIGHUP": 129, "SIGINT": 130}
     (tmp_path / "old.csv").write_text("old")
-    command = [sys.executable, "-c", TERMINATED, str(tmp_path / "old.csv"), name]
-    done = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: signal.signal(getattr(signal, name), signal.SIG_DFL),  # a background shell ignores it
-    )
-    assert done.returncode == status, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["old.csv"]
+    command = [sys.executable, "-c", TERMINATED, str(tmp_path / "old.csv"), *statuses]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, preexec_fn=default)
+    assert done.stdout.splitlines() == [f"{status} old.csv" for status in statuses.values()], done.stderr
     assert (tmp_path / "old.csv").read_text() == "old"

@@ -7,6 +7,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from candidly import PartialLabelClassifier
 
+pytestmark = pytest.mark.usefixtures("narrow_networks")
+
 CHEAP = PartialLabelClassifier(folds=2, max_epochs=12, lr=0.03, device="cpu")
 
 

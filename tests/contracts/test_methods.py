@@ -199,7 +199,7 @@ def test_separable_classes_are_learned(name, cleaner):
     X, S, _ = blobs(96, seed=2)
     X_test, _, y_test = blobs(200, seed=3)
     method = short(name, easily=False)
-    recipe = Recipe("contract", epochs=20, batch_size=16, max_lr=0.05 if net_for(name) == "linear" else 0.01)
+    recipe = Recipe("contract", epochs=14, batch_size=16, max_lr=0.05 if net_for(name) == "linear" else 0.01)
     problem = Problem.of(X, S, seeds=(0,))
     model = fit(problem, method, CLEANERS[cleaner], recipe, net=net_for(name), device="cpu", progress=False)
     assert (model.predict(X_test)[0].argmax(-1).numpy() == y_test).mean() > 0.8

@@ -36,6 +36,17 @@ def run(path, rows):
     return session.run(["probabilities"], {"x": x})[0]
 
 
+def classes_of(path):
+    """Return the class names that an exported file holds."""
+    if path.suffix == ".pt2":
+        found = {"classes": ""}
+        torch.export.load(path, extra_files=found)
+        return json.loads(found["classes"])
+    onnx = pytest.importorskip("onnx")
+    about = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    return json.loads(about["classes"])
+
+
 @pytest.fixture(scope="module", params=["balanced", "crosel"])
 def fitted(request):
     X, S = table()
@@ -45,29 +56,16 @@ def fitted(request):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
-def test_an_exported_program_equals_predict_proba(fitted, suffix, tmp_path):
+def test_an_exported_program_names_the_classes_and_equals_predict_proba(fitted, suffix, tmp_path):
     classifier, X = fitted
     path = tmp_path / f"model{suffix}"
-    classifier.export(path)
+    classifier.export(str(path))
+    assert classes_of(path) == [str(name) for name in classifier.classes_]
     rows = classifier.features_.transform(X)
     expected = classifier.predict_proba(X)
     assert np.abs(run(path, rows) - expected).max() < 1e-5
     assert np.abs(run(path, rows[:1]) - expected[:1]).max() < 1e-5
     assert expected.std(0).min() > 0.05  # they differ from row to row
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_the_files_name_the_classes(fitted, tmp_path):
-    onnx = pytest.importorskip("onnx")
-    classifier, _ = fitted
-    names = [str(name) for name in classifier.classes_]
-    classifier.export(tmp_path / "model.pt2")
-    found = {"classes": ""}
-    torch.export.load(tmp_path / "model.pt2", extra_files=found)
-    assert json.loads(found["classes"]) == names
-    classifier.export(str(tmp_path / "model.onnx"))
-    about = {entry.key: entry.value for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
-    assert json.loads(about["classes"]) == names
 
 
 def test_other_names_and_other_learners_are_refused(fitted, tmp_path):

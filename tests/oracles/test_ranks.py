@@ -1,9 +1,10 @@
 """Two ranks train what one process with two shards trains: to 1e-6 in float64, and the ranks agree to the bit."""
 
+import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,18 @@ from candidly.store import states
 from tests.oracles import rank_cases as cases
 
 
+def start_ranks(function: Callable[..., None], *arguments: Any, join: bool = True) -> Any:
+    """Start two ranks, which are forked from a server that imports everything once."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload([cases.__name__])
+    start = torch.multiprocessing.start_processes
+    return start(function, (2, *arguments), nprocs=2, join=join, start_method="forkserver")
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train all cases on two ranks; return the folder of their results."""
     folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(cases.main, args=(2, folder), nprocs=2)
+    start_ranks(cases.main, folder)
     return folder
 
 
@@ -33,7 +41,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def classifiers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fit classifiers on two ranks; return the folder of their results."""
     folder = tmp_path_factory.mktemp("classifiers")
-    torch.multiprocessing.spawn(cases.classifiers, args=(2, folder), nprocs=2)
+    start_ranks(cases.classifiers, folder)
     return folder
 
 
@@ -187,11 +195,11 @@ def start(folder: Path, epochs: int) -> Any:
     folder.mkdir(exist_ok=True)
     for left in (*folder.glob("lost-*"), *folder.parent.glob(f"{folder.name}-store")):
         left.unlink()
-    return torch.multiprocessing.spawn(cases.endless, args=(2, folder, epochs), nprocs=2, join=False)
+    return start_ranks(cases.endless, folder, epochs, join=False)
 
 
 def test_a_killed_rank_ends_the_other_with_a_sentence_and_both_continue(tmp_path: Path) -> None:
-    epochs = 40
+    epochs = 20
     whole = start(tmp_path / "whole", epochs)
     killed = start(tmp_path / "killed", epochs)
     while not list((tmp_path / "killed").glob("step-*/shard-2-of-2/state.json")):

@@ -44,10 +44,10 @@ def birds(rows=5000, epochs=60, doubtful=400, truth=True, seed=0, classes=BIRDS)
     rng = np.random.default_rng(seed)
     C = len(classes)
     centre = rng.normal(size=(C, 2))
-    near = np.exp(-2 * ((centre[:, None] - centre) ** 2).sum(-1))  # how alike two classes are
     y = rng.integers(C, size=rows)
-    S = (rng.random((rows, C)) < 0.04 + 0.7 * near[y]) | (y[:, None] == np.arange(C))
-    p = np.exp(8 * near[y] + rng.gumbel(scale=1.3, size=(rows, C)))
+    near = np.exp(-2 * ((centre[y][:, None] - centre) ** 2).sum(-1))  # how alike each class and the true one are
+    S = (rng.random((rows, C)) < 0.04 + 0.7 * near) | (y[:, None] == np.arange(C))
+    p = np.exp(8 * near + rng.gumbel(scale=1.3, size=(rows, C)))
     p /= p.sum(1, keepdims=True)
     best = np.sort((p * S).max(1))
     score = np.searchsorted(best, p, side="right") / rows  # a share of calibration rows

@@ -11,6 +11,8 @@ from candidly import PartialLabelClassifier, Problem, Recipe, evaluate, fit
 from candidly.cleaning import CLEANERS
 from candidly.methods import METHODS, Proden
 
+pytestmark = pytest.mark.usefixtures("narrow_networks")
+
 RNG = np.random.default_rng(0)
 Y = np.arange(120) % 4
 X = RNG.normal(size=(120, 5)) + Y[:, None]

@@ -44,7 +44,7 @@ def check(classes, net, device):
     for size in (63, 64, 65):
         parts = [results(classifier, new[start : start + size]) for start in range(0, ROWS, size)]
         assert np.array_equal(np.concatenate(parts, 1), together)
-    for row in range(0, ROWS, 7):
+    for row in range(0, ROWS, 13):
         assert np.array_equal(results(classifier, new[row : row + 1])[:, 0], together[:, row])
     sets = classifier.predict_set(new, alpha=0.2)
     backwards = classifier.predict_set(new[::-1], alpha=0.2)

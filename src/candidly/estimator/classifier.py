@@ -531,7 +531,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         >>> X = rng.normal(size=(200, 2))
         >>> y = np.stack([X[:, 0] > 0.5 * rng.normal(size=200), X[:, 0] < 0.5 * rng.normal(size=200) + 0.5], 1)
         >>> y[~y.any(1)] = True
-        >>> classifier = PartialLabelClassifier(alpha=0.01, random_state=0).fit(X, y)
+        >>> classifier = PartialLabelClassifier(alpha=0.01, max_epochs=10, random_state=0).fit(X, y)
         >>> before = classifier.candidates_.mean_size
         >>> classifier.set_params(alpha=0.2).reclean().candidates_.mean_size < before
         True
@@ -605,7 +605,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(300, 2))
         >>> y = np.stack([X[:, 0] < 0.2, X[:, 0] > -0.2], 1)
-        >>> classifier = PartialLabelClassifier(alpha=0.1, random_state=0).fit(X, y)
+        >>> classifier = PartialLabelClassifier(alpha=0.1, max_epochs=10, random_state=0).fit(X, y)
         >>> classifier.clean([[-0.19, 0.0], [0.19, 0.0]], np.ones((2, 2), dtype=bool)).decode()
         [(0,), (1,)]
         """
@@ -935,7 +935,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         >>> X = rng.normal(size=(400, 2))
         >>> true = np.where(X[:, 0] > 0, "right", "left")
         >>> y = [{label, name} for label, name in zip(true, rng.choice(["left", "right", "up"], 400))]
-        >>> classifier = PartialLabelClassifier(random_state=0).fit(X, y)
+        >>> classifier = PartialLabelClassifier(max_epochs=30, random_state=0).fit(X, y)
         >>> drawn = rng.choice(400, 100, replace=False).tolist()
         >>> found = classifier.audit(verified={row: true[row] for row in drawn}, alphas=[0.05])
         >>> found.verified.rows, found.verified.outside, found.levels[0].verified.high < 0.05
@@ -1014,7 +1014,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         >>> X = rng.normal(size=(400, 2))
         >>> true = np.where(X[:, 0] > 0, "right", "left")
         >>> y = [{label, name} for label, name in zip(true, rng.choice(["left", "right", "up"], 400))]
-        >>> classifier = PartialLabelClassifier(random_state=0).fit(X, y)
+        >>> classifier = PartialLabelClassifier(max_epochs=10, random_state=0).fit(X, y)
         >>> plan = classifier.plan_verification(60)
         >>> certificate = classifier.certify({row: true[row] for row in plan.rows})
         >>> certificate.statement  # doctest: +ELLIPSIS
