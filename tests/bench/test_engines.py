@@ -214,7 +214,7 @@ def test_two_sweeps_in_one_folder_train_nothing_twice(name, request, table, tmp_
 
 
 def test_an_array_of_processes_trains_nothing_twice(table, tmp_path, seen):
-    """What `sbatch --array=1-3` starts: the same command in one folder, without an engine."""
+    """What `sbatch --array=1-4` starts: the same command in one folder, without an engine."""
     path = tmp_path / "observed.py"
     path.write_text(OBSERVED)
     spec = tmp_path / "spec.toml"
@@ -225,10 +225,10 @@ def test_an_array_of_processes_trains_nothing_twice(table, tmp_path, seen):
     command = [sys.executable, "-m", "candidly", "bench", str(spec), "--own", f"{path}:Observed", "--device", "cpu"]
     array = [
         subprocess.Popen([*command, "--out", str(tmp_path / "runs")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(3)
+        for _ in range(4)
     ]
     printed = [process.communicate(timeout=120) for process in array]
-    assert [process.returncode for process in array] == [0] * 3, printed
+    assert [process.returncode for process in array] == [0] * 4, printed
     assert trained(seen) == list(range(6))
     assert sum(int(out.decode().partition("runs: ")[2].split()[0]) for out, _ in printed) == 6
 
