@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from candidly.cleaning import Clsp
+from candidly.cleaning import Clsp, clsp
 from candidly.engine.nets.neighbours import nearest
 from candidly.engine.problem import Problem
 from tests.cleaning.cases import N, random_sets
@@ -88,18 +88,31 @@ def test_clsp_looks_among_a_runs_own_rows_by_angle():
     X, S, _ = blobs(40, seed=0)
     rows = [np.arange(40), np.arange(8, 40)]
     problem = Problem.of(X, S, rows=rows, seeds=(0, 1))
-    clsp = Clsp(k=4, tau=1.0)
-    trained = clsp.setup(problem)
+    cleaner = Clsp(k=4, tau=1.0)
+    trained = cleaner.setup(problem)
     assert torch.equal(problem.S, torch.from_numpy(S))
     assert trained.S.shape == (2, 40, 4)
     unit = F.normalize(problem.X, dim=-1)
     for run, own in enumerate(problem.rows):
-        expected = clsp.prune(problem.S[own], nearest(unit[own], 4))
+        expected = cleaner.prune(problem.S[own], nearest(unit[own], 4))
         assert torch.equal(trained.S[run, own], expected)
     assert torch.equal(trained.S[1, :8], problem.S[:8])  # rows it does not train on
     assert not torch.equal(trained.S[0], problem.S)
     longer = Problem.of(X * np.linspace(1, 9, 40)[:, None], S, rows=rows, seeds=(0, 1))
-    assert torch.equal(clsp.setup(longer).S, trained.S)
+    assert torch.equal(cleaner.setup(longer).S, trained.S)
+
+
+def test_runs_with_the_same_rows_share_the_search(monkeypatch):
+    searched = []
+    monkeypatch.setattr(clsp, "nearest", lambda unit, k: searched.append(len(unit)) or nearest(unit, k))
+    X, S, _ = blobs(40, seed=0)
+    rows = [np.arange(40), np.arange(8, 40), np.arange(40)]
+    sets = np.stack([S, S, blobs(40, seed=1)[1]])
+    found = Clsp(k=4, tau=1.0).setup(Problem.of(X, sets, rows=rows, seeds=(0, 1, 2))).S
+    assert searched == [40, 32]
+    for run, own in enumerate(rows):
+        alone = Clsp(k=4, tau=1.0).setup(Problem.of(X, sets[run], rows=[own], seeds=(run,))).sets[0]
+        assert torch.equal(found[run], alone)
 
 
 def test_clsp_sees_a_scaling_that_was_given_but_no_standardisation():
@@ -107,15 +120,15 @@ def test_clsp_sees_a_scaling_that_was_given_but_no_standardisation():
     S = blobs(40, seed=0)[1]
     pixels = np.random.default_rng(0).integers(0, 256, (40, 5), dtype=np.uint8)
     numbers = pixels.astype(np.float32)
-    clsp = Clsp(k=4, tau=1.0)
-    raw = clsp.setup(Problem.of(numbers, S, seeds=(0, 1))).S
-    centred = clsp.setup(Problem.of((numbers - 120) / 64, S, seeds=(0, 1))).S  # exact in float32
+    cleaner = Clsp(k=4, tau=1.0)
+    raw = cleaner.setup(Problem.of(numbers, S, seeds=(0, 1))).S
+    centred = cleaner.setup(Problem.of((numbers - 120) / 64, S, seeds=(0, 1))).S  # exact in float32
     assert not torch.equal(raw, centred)
     for stored in (pixels, numbers):
         given = Problem.of(stored, S, seeds=(0, 1), shift=120, scale=1 / 64)
-        assert torch.equal(clsp.setup(given).S, centred)
-        assert torch.equal(clsp.setup(Problem.of(stored, S, seeds=(0, 1))).S, raw)
-        assert torch.equal(clsp.setup(Problem.of(stored, S, seeds=(0, 1), standardise=True)).S, raw)
+        assert torch.equal(cleaner.setup(given).S, centred)
+        assert torch.equal(cleaner.setup(Problem.of(stored, S, seeds=(0, 1))).S, raw)
+        assert torch.equal(cleaner.setup(Problem.of(stored, S, seeds=(0, 1), standardise=True)).S, raw)
 
 
 def test_clsp_reads_given_features():

@@ -70,8 +70,14 @@ class Clsp(Cleaner):
             )
         unit = F.normalize(X.flatten(1), dim=-1)
         pruned = problem.sets.clone()
-        for S, rows in zip(pruned, problem.rows, strict=True):
-            S[rows] = self.prune(S[rows], nearest(unit[rows], min(self.k, len(rows) - 1)))
+        runs_by_rows: dict[bytes, list[int]] = {}
+        for run, rows in enumerate(problem.rows):
+            runs_by_rows.setdefault(rows.cpu().numpy().tobytes(), []).append(run)
+        for runs in runs_by_rows.values():  # those of several seeds or members with the same rows share the search
+            rows = problem.rows[runs[0]]
+            neighbours = nearest(unit[rows], min(self.k, len(rows) - 1))
+            for run in runs:
+                pruned[run, rows] = self.prune(pruned[run, rows], neighbours)
         return replace(problem, S=pruned)
 
     def _given(self) -> Tensor:
