@@ -55,7 +55,7 @@ class Fixed(OneNetwork):
 VARIANTS: dict[str, tuple[str, Method]] = {  # what is trained on, and the method
     "one random vote": ("one", Fixed()),
     "proden": ("sets", Proden()),
-    "proden, votes as first weights": ("weights", Proden()),
+    "proden, votes as initial weights": ("weights", Proden()),
     "votes as fixed weights": ("weights", Fixed()),
     "plcr": ("sets", Plcr()),
     "pico": ("sets", Pico()),
