@@ -69,7 +69,9 @@ OF_OTHER_PROGRAMS = {
     "--standalone",
 }
 # What runs with a stand-in for training, which makes results up.
-NOT_TRAINED = {r"candidly bench .*(--suite|--download|--data |lost|features)": "hours, on datasets that are not shipped"}
+NOT_TRAINED = {
+    r"candidly bench .*(--suite|--download|--data |lost|features)": "hours, on datasets that are not shipped"
+}
 
 
 def blocks(text):

@@ -44,7 +44,12 @@ def test_the_table_of_splits_by_groups_is_up_to_date():
 
 @pytest.mark.parametrize(
     ("block", "folder", "beside"),
-    [("", "images", None), (" features", "features", None), (" methods", "methods", "methods-lws")],
+    [
+        ("", "images", None),
+        (" features", "features", None),
+        (" features-two-seeds", "features-two-seeds", None),
+        (" methods", "methods", "methods-lws"),
+    ],
 )
 def test_the_tables_of_images_are_up_to_date(block, folder, beside):
     other = None if beside is None else (beside, read(RESULTS / beside))
