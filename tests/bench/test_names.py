@@ -14,7 +14,7 @@ from candidly.data.dataset import Dataset
 from candidly.engine.recipe import Recipe
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-OWN = dict(read_spec(BENCHMARKS / "cifar10_cleaning.toml").own)
+OWN = dict(read_spec(BENCHMARKS / "cifar10_cleaning.toml").own) | dict(read_spec(BENCHMARKS / "features.toml").own)
 SPECS = {
     "uai2025": ("uai2025", "uai2025-images", "uai2025-cifar10"),
     "cifar10_cleaning": ("cifar10_cleaning",),
