@@ -152,15 +152,25 @@ class Pico(OneNetwork):
         return z, F.normalize(features, dim=-1)
 
     def _contrast(self, query: Tensor, key: Tensor, label: Tensor) -> Tensor:
-        """Equation (2), averaged over the rows."""
-        B = query.shape[1]
-        others = torch.cat([query, key, self.queued], 1)  # a copy: the queue changes before the gradient is computed
-        labels = torch.cat([label, label, self.labels], 1).unsqueeze(1)  # (R, 1, 2B + Q)
-        itself = torch.eye(B, labels.shape[-1], dtype=torch.bool, device=query.device)
-        similar = (query @ others.mT / self.temperature).masked_fill((labels < 0) | itself, -torch.inf)
-        positive = (labels == label.unsqueeze(-1)) & ~itself
-        log_p = similar - similar.logsumexp(-1, keepdim=True)
-        return -(torch.where(positive, log_p, 0.0).sum(-1) / positive.sum(-1)).mean(-1)
+        """Equation (2), averaged over the rows.
+
+        The mean log-probability of the positives is their mean u·a/τ minus one logarithm. The former needs only the sum
+        of each class's embeddings, so that the large matrix of similarities is read once. Only the embeddings u pass on
+        a gradient.
+        """
+        fixed = torch.cat([key, self.queued], 1)  # a copy: the queue changes before the gradient is computed
+        labels = torch.cat([label, self.labels], 1)  # (R, B + Q)
+        scaled = query / self.temperature
+        rows = scaled @ query.mT  # (R, B, B)
+        rows.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)  # a row and itself
+        empty = scaled.new_zeros(labels.shape).masked_fill(labels < 0, -torch.inf)
+        similar = torch.cat([rows, torch.baddbmm(empty.unsqueeze(1), scaled, fixed.mT)], -1)  # (R, B, 2B + Q)
+        own, classes = _one_hot(label, self.q), _one_hot(labels, self.q)  # (R, B, C), (R, B + Q, C)
+        sums = own.mT @ query + classes.mT @ fixed  # (R, C, features)
+        counts = own.sum(1) + classes.sum(1)  # (R, C)
+        positives = own @ sums - query  # (R, B, features): their sum, without the row itself
+        number = own @ counts.unsqueeze(-1) - 1  # (R, B, 1)
+        return (similar.logsumexp(-1) - (scaled * positives / number).sum(-1)).mean(-1)
 
     def _contrast_alone(self, query: Tensor, key: Tensor) -> Tensor:
         """Equation (2) in the first epoch."""
