@@ -88,6 +88,39 @@ def test_streams_are_used_again_and_never_shared():
         assert torch.cuda.current_stream().cuda_stream in (first, second)
 
 
+def test_operations_on_a_gpu_wait_for_a_capture_in_another_thread():
+    entered = []
+
+    def enter(name):
+        with device.no_capture(torch.device(name)):
+            entered.append(name)
+
+    waiting, free = (threading.Thread(target=enter, args=(name,)) for name in ("cuda", "cpu"))
+    with device.no_capture(torch.device("cuda")):
+        for thread in (waiting, free):
+            thread.start()
+        free.join()
+        assert entered == ["cpu"]
+    waiting.join()
+    assert entered == ["cpu", "cuda"]
+
+
+@pytest.mark.gpu
+def test_convolutions_train_in_several_threads():
+    """Each thread lets cuDNN time its convolutions, also when it predicts, while others capture their steps."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(96, 3, 32, 32), dtype=np.uint8)
+    S = np.eye(4, dtype=bool)[np.arange(96) % 4] | (rng.random((96, 4)) < 0.3)
+
+    def train(k):
+        recipe = Recipe(epochs=4, batch_size=8 + 8 * k)
+        model = fit(Problem.of(images, S, seeds=[k]), Proden(), None, recipe, net="resnet9", device="cuda")
+        return model.predict(images).isfinite().all()
+
+    for _ in range(3):
+        assert in_threads(4, train) == [True] * 4
+
+
 @pytest.mark.gpu
 def test_settings_of_cudnn_are_restored():
     cudnn = torch.backends.cudnn

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from candidly.checks.arguments import shown
 from candidly.engine.contract import Cleaner, Method
+from candidly.engine.device import no_capture
 from candidly.engine.nets.augment import VIEWS
 from candidly.engine.problem import Problem, stream
 
@@ -181,7 +182,7 @@ class Sweep:
             parts = (X[i].expand(runs, *X[i].shape) for i in self._blocks(len(X)))
         else:
             parts = (X[rows[:, i]] for i in self._blocks(rows.shape[1]))
-        with evaluating(self._method):
+        with evaluating(self._method), no_capture(X.device):
             return torch.cat([fn(scaled(part, self._problem)) for part in parts], 1)
 
     def _blocks(self, n: int) -> list[slice]:
@@ -221,7 +222,7 @@ def predict_block(problem: Problem, method: Method, rows: Tensor, size: int, fli
     differ = rows.ndim > problem.X.ndim
     number = rows.shape[int(differ)]
     filled = rows.index_select(int(differ), torch.arange(size).clamp_max(number - 1)).to(problem.X.device)
-    with evaluating(method):
+    with evaluating(method), no_capture(problem.X.device):
         x = scaled(filled if differ else filled.expand(problem.runs, *filled.shape), problem)
         p = (method.predict(x) + method.predict(x.flip(-1))) / 2 if flips else method.predict(x)
     shape = (problem.runs, size, problem.num_classes)

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -156,10 +156,19 @@ def _cudnn(deterministic: bool) -> Iterator[None]:
                 cudnn.benchmark, cudnn.deterministic = _before.pop()
 
 
+def no_capture(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which no other thread captures a graph, for a network's operations that are not captured.
+
+    A convolution whose shape is new in a thread lets cuDNN time its algorithms, which waits for the whole device. CUDA
+    refuses that while any stream is captured, and breaks off the capture.
+    """
+    return _lock if device.type == "cuda" else nullcontext()
+
+
 def capture(function: Callable[[], Any], pool: Any) -> torch.cuda.CUDAGraph:
     """Capture what a function does on the current stream; `pool` is a handle of the memory it may use.
 
-    Torch allows one capture at a time in a process. Other threads may launch work meanwhile, on other streams.
+    Torch allows one capture at a time in a process. Other threads may replay graphs meanwhile, on other streams.
     """
     graph = torch.cuda.CUDAGraph()
     reason: BaseException | None = None

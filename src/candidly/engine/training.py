@@ -27,7 +27,7 @@ from candidly.engine.batches import Batch, Sweep
 from candidly.engine.building import builder, check_networks, check_trained, copy_tensors, network_tensors
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.description import code_hash, describe, fingerprint, networks_code
-from candidly.engine.device import capture, find_devices, side_by_side, training_on, usual_settings
+from candidly.engine.device import capture, find_devices, no_capture, side_by_side, training_on, usual_settings
 from candidly.engine.footprint import count_groups
 from candidly.engine.groups import (
     Joined,
@@ -101,7 +101,8 @@ class Training:
         require_schedule(recipe.epochs, self.steps, problem.runs, recipe.schedule == "one-cycle")
         numbers = NUMBERS_PER_WEIGHT[recipe.optimiser]
         self.method.total_epochs = recipe.epochs
-        self.method.setup(self.problem, builder(self.problem, net, half, numbers=numbers))
+        with no_capture(problem.X.device):
+            self.method.setup(self.problem, builder(self.problem, net, half, numbers=numbers))
         if not self.group.alone:
             self._replicate()
         noise = self.method.noise + self.cleaner.noise
@@ -197,7 +198,8 @@ class Training:
         if captured is not None:
             captured.replay()
         else:
-            self.step(phase)
+            with no_capture(self.loss.device):
+                self.step(phase)
             self.eager[phase] += 1
             if capture and self.eager[phase] == _EAGER_STEPS:
                 self.graphs[phase] = self._capture(phase)
@@ -207,6 +209,7 @@ class Training:
         try:
             return capture(lambda: self.step(phase), self.pool)
         except RuntimeError as error:
+            self.pool = torch.cuda.graph_pool_handle()  # torch may still record to the other one
             message = (
                 f"the step cannot be captured as a CUDA graph, so training continues more slowly without one: {error}"
             )
@@ -572,7 +575,8 @@ def fit(
                 joined.add(training.model(net), runs)
                 del training  # its memory is for the next group
                 if groups > 1 and place.type == "cuda":
-                    torch.cuda.empty_cache()  # what captured graphs have used, other groups cannot
+                    with no_capture(place):
+                        torch.cuda.empty_cache()  # what captured graphs have used, other groups cannot
 
         with bar, interruptible(stop) as stopped:
             side_by_side(places[:groups], groups, train_group, stopped)
