@@ -6,9 +6,9 @@
     python -m benchmarks.cifar10n page                                # tables of docs/evidence/images.md
 
 A cell is one training of one seed, kept in a file of runs/cifar10n: of ResNet-9 on pixels with a third of the epochs of
-the recipe `fast`, or of the perceptron on the features that `benchmarks.encode` wrote, which has no views. The votes are those of CIFAR-10N:
-three labels by different people for every training image (J. Wei et al., *Learning with Noisy Labels Revisited*, ICLR
-2022).
+the recipe `fast`, or of the perceptron on the features that `benchmarks.encode` wrote, which has no views. The votes
+are those of CIFAR-10N: three labels by different people for every training image (J. Wei et al., *Learning with Noisy
+Labels Revisited*, ICLR 2022).
 """
 
 import argparse
