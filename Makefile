@@ -55,7 +55,7 @@ $(VENV)/.pip: constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.pip
-	$(INSTALL) --build-constraint constraints.txt -e .
+	$(INSTALL) --build-constraint constraints.txt -e '.[all]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt $(VENV)/.pip

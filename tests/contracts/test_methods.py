@@ -11,9 +11,10 @@ from torch import nn
 
 from candidly.cleaning import Cleaner, Conformal, Oracle, Random
 from candidly.engine.model import Model
+from candidly.engine.nets.build import Separate
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
+from candidly.engine.training import Training, fit
 from candidly.methods import METHODS
 from candidly.store import states
 from tests.contracts.cases import (
@@ -191,6 +192,27 @@ def test_a_users_own_network_trains_and_round_trips(name, tmp_path):
     with pytest.raises(ValueError, match="net=factory"):
         Model.load(tmp_path)
     assert_same_model(Model.load(tmp_path, net=OwnNet), model)
+
+
+class Frozen(OwnNet):
+    """A user's network whose first layer is not to be trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.body[0].requires_grad_(False)
+
+
+@every_method
+def test_frozen_layers_of_a_users_network_do_not_change(name):
+    training = Training(ragged_problem(), short(name), Cleaner(), RECIPE, Frozen)
+    networks = [net for net in training.method.networks().values() if isinstance(net, Separate)]
+    layers = [one.body[0] for net in networks for one in net.nets]
+    before = copy.deepcopy(layers)
+    train(training)
+    assert len(layers) >= training.problem.runs
+    for layer, old in zip(layers, before, strict=True):
+        assert torch.equal(layer.weight, old.weight)
+        assert torch.equal(layer.bias, old.bias)
 
 
 @every_method

@@ -148,6 +148,15 @@ def test_a_batch_holds_its_rows_features_and_sets(per_run):
         assert torch.equal(batch.inputs(batch.rows.flip(1))[run], batch.x[run].flip(0))
 
 
+def test_more_noise_than_declared_is_refused():
+    batch = make_batch(make_problem([10, 12]), noise=3)
+    batch.shuffle(0)
+    batch.load()
+    assert batch.noise(3).shape[-1] == 3
+    with pytest.raises(ValueError, match="drew 4 uniforms per row, but only 3 are declared; raise the attribute"):
+        batch.noise(1)
+
+
 def test_noise_is_uniform_and_fresh():
     batch = make_batch(make_problem([40, 33]), 8, noise=7)
     epochs = []

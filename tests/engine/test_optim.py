@@ -227,7 +227,7 @@ class Headed(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("net", "inputs"), [("linear", 40), ("mlp", 300), (Headed, 40), (lambda: Headed(bias=False), None)]
+    ("net", "inputs"), [("linear", 40), ("mlp", 300), (Headed, 40), (lambda: Headed(bias=False), 40)]
 )
 def test_nesterov_slows_heads_down_by_their_inputs(net, inputs):
     generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
@@ -236,8 +236,7 @@ def test_nesterov_slows_heads_down_by_their_inputs(net, inputs):
     optimiser = optim.Nesterov(ours, [0.1] * 5, 0.01)
     weights = [parameter for name, parameter in twin.named_parameters() if name.endswith("head.weight")]
     others = [parameter for parameter in twin.parameters() if all(parameter is not weight for weight in weights)]
-    factor = 16 / inputs if inputs else 1  # one without a bias is not recognised
-    groups = [{"params": others}, {"params": weights, "lr": 0.1 * factor}]
+    groups = [{"params": others}, {"params": weights, "lr": 0.1 * 16 / inputs}]
     theirs = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
     for t in range(5):
         x = torch.randn(2, 8, 40, generator=generators[0], dtype=torch.float64)

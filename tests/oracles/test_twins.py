@@ -154,6 +154,14 @@ def test_crosel_with_a_swept_bank_equals_its_twin() -> None:
 
 
 @pytest.mark.usefixtures("_narrow_networks")
+def test_pico_with_a_queue_smaller_than_a_minibatch_equals_its_twin() -> None:
+    problem = make_problem((0, 1))
+    model, twin = train_both("pico", problem, queue=BATCH - 3)
+    assert_equal(model, twin, problem)
+    assert_state_equal("pico", model, twin)
+
+
+@pytest.mark.usefixtures("_narrow_networks")
 @pytest.mark.parametrize("name", METHODS)
 def test_method_with_published_cleaning_equals_its_twin(name: str) -> None:
     problem = make_problem((0, 1))

@@ -142,6 +142,11 @@ class Batch:
         """Return new uniforms (R, B, k)."""
         start = self._drawn
         self._drawn += k
+        if self._drawn > self._noise.shape[-1]:
+            raise ValueError(
+                f"a step drew {self._drawn} uniforms per row, but only {self._noise.shape[-1]} are declared; raise the "
+                "attribute `noise` of the method or cleaner, and call batch.views() once"
+            )
         return self._noise.index_select(1, self.tick).squeeze(1)[..., start : self._drawn]
 
     def candidates(self, p: Tensor, within: Tensor | None = None) -> Tensor:

@@ -104,11 +104,16 @@ def _flattened(parameters: Sequence[nn.Parameter]) -> Tensor:
     return flat
 
 
+def _inputs(layer: Any) -> float:
+    """Return the number of inputs of each output of a layer, which may be stacked over runs if it has a bias."""
+    bias = getattr(layer, "bias", None)
+    return layer.weight[0].numel() if bias is None else layer.weight.numel() / bias.numel()
+
+
 def _heads(net: nn.Module, parameters: Sequence[nn.Parameter]) -> Iterator[tuple[slice, float]]:
     """Yield where the weights of heads are among the parameters, as one vector, and the factor of their rate."""
     named: list[Any] = [part for name, part in net.named_modules() if name.split(".")[-1] == "head"]
-    heads = [part for part in named if all(isinstance(getattr(part, of, None), Tensor) for of in ("weight", "bias"))]
-    inputs = {id(head.weight): head.weight.numel() / head.bias.numel() for head in heads}
+    inputs = {id(part.weight): _inputs(part) for part in named if isinstance(getattr(part, "weight", None), Tensor)}
     stop = 0
     for parameter in parameters:
         start, stop = stop, stop + parameter.numel()

@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, soft_ce
 from candidly.engine.memory import require_tensor
-from candidly.engine.nets.resnet import FEATURES
+from candidly.engine.nets.resnet import FEATURES, Resnet9
 
 PHI_FIRST, PHI_LAST = 0.95, 0.8
 """φ in (3) at the start and at the end of the training."""
@@ -93,16 +93,17 @@ class Pico(OneNetwork):
         problem.refuse_shards("PiCO compares every row with a queue of others")
         runs, new = problem.runs, problem.new_zeros
         self.net = build_net(features=True)
-        self.net.requires_grad_(True)  # the embedding's layer, too, which other methods keep fixed
+        for part in self.net.modules():
+            if isinstance(part, Resnet9):
+                part.project.requires_grad_(True)  # other methods keep it fixed
         self.encoder = copy.deepcopy(self.net)
         self.q = problem.initial_weights  # (R, N, C)
         width = self._width(problem)
         require_tensor((runs, self.queue, width), self.q.dtype, problem.X.device)
         self.prototypes = new(runs, problem.num_classes, width)  # (R, C, features)
         self.queued = new(runs, self.queue, width)  # (R, Q, features): embeddings k
-        self.labels = new(runs, self.queue, dtype=torch.int64).fill_(
-            -1
-        )  # (R, Q): their predicted candidates; -1 is empty
+        self.labels = new(runs, self.queue, dtype=torch.int64)  # (R, Q): their predicted candidates
+        self.labels.fill_(-1)  # empty places
         self.cursor = new(1, dtype=torch.int64)  # (1,): where the next embeddings are written in the queue
         self.phi = new(1).fill_(PHI_FIRST)  # (1,): φ
 
@@ -188,11 +189,11 @@ class Pico(OneNetwork):
         self.prototypes.copy_(F.normalize(moved, dim=-1))
 
     def _enqueue(self, key: Tensor, label: Tensor) -> None:
-        """Write the embeddings over the oldest ones."""
+        """Write the embeddings over the oldest ones; if they are more than the queue holds, the last of them."""
         number = min(key.shape[1], self.queue)
         places = (self.cursor + torch.arange(number, device=key.device)) % self.queue
-        self.queued.index_copy_(1, places, key[:, :number])
-        self.labels.index_copy_(1, places, label[:, :number])
+        self.queued.index_copy_(1, places, key[:, -number:])
+        self.labels.index_copy_(1, places, label[:, -number:])
         self.cursor += number
 
     def after_step(self, batch: Batch, phase: Hashable) -> None:

@@ -27,6 +27,13 @@ from candidly.checks import arguments
 from candidly.engine import Batch, BuildNet, OneNetwork, Problem, Sweep, masked_softmax
 
 
+def _log_rest(log_p: Tensor) -> Tensor:
+    """Return log(1 − p), exact also where p is close to 1: there it is the sum of the other probabilities."""
+    top = log_p.argmax(-1, keepdim=True) == torch.arange(log_p.shape[-1], device=log_p.device)
+    others = torch.where(top, -torch.inf, log_p)
+    return torch.where(top, others.logsumexp(-1, keepdim=True), torch.log1p(-others.exp()))
+
+
 @dataclass
 class Plcr(OneNetwork):
     """Consistency regularisation over views (PLCR).
@@ -62,8 +69,7 @@ class Plcr(OneNetwork):
         mean = log_p.detach().mean(1)
         kept = batch.candidates(mean.softmax(-1))
         q = masked_softmax(mean, kept)  # (2)
-        remaining = (-torch.expm1(log_p[:, 0])).clamp_min(torch.finfo(z.dtype).eps)  # 1 - p_0
-        outside = -torch.where(kept, 0.0, remaining.log()).sum(-1).mean(-1)
+        outside = -torch.where(kept, 0.0, _log_rest(log_p[:, 0])).sum(-1).mean(-1)
         entropy = torch.special.entr(q).sum(-1).mean(-1)
         divergence = -(q.unsqueeze(1) * log_p).sum(-1).mean(-1).sum(1) - len(views) * entropy
         return outside + self.ramp * divergence  # (1)

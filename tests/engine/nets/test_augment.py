@@ -57,21 +57,21 @@ def test_shifts_are_uniform():
 
 
 def loop_strong_view(x, u):
-    """One square image (channels, side, side), pixel by pixel; coordinates run from the centre."""
+    """One image (channels, height, width), pixel by pixel; coordinates run from the centre."""
     x = loop_flip_crop(x, u[:3], 4)
     angle, across, down, light, contrast, colour = (0.0 if one >= 0.5 else 4 * one - 1 for one in u[3:9])
-    channels, side = x.shape[:2]
+    channels, height, width = x.shape
     turn = math.radians(30) * angle
     matrix = torch.tensor([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]], dtype=x.dtype)
     matrix = matrix @ torch.tensor([[1, 0.3 * across], [0.3 * down, 1]], dtype=x.dtype)
     out = torch.zeros_like(x)
-    middle = (side - 1) / 2
-    for row in range(side):
-        for column in range(side):
-            right, below = (matrix @ torch.tensor([column - middle, row - middle], dtype=x.dtype) + middle).tolist()
+    middle = torch.tensor([(width - 1) / 2, (height - 1) / 2], dtype=x.dtype)
+    for row in range(height):
+        for column in range(width):
+            right, below = (matrix @ (torch.tensor([column, row], dtype=x.dtype) - middle) + middle).tolist()
             for r in (math.floor(below), math.floor(below) + 1):  # bilinear: the four pixels around the place
                 for c in (math.floor(right), math.floor(right) + 1):
-                    if 0 <= r < side and 0 <= c < side:
+                    if 0 <= r < height and 0 <= c < width:
                         out[:, row, column] += (1 - abs(below - r)) * (1 - abs(right - c)) * x[:, r, c]
     mean = out.mean()
     deviation = (out - mean).square().mean().sqrt()
@@ -79,20 +79,20 @@ def loop_strong_view(x, u):
         grey = out.mean(0)
         out = grey + (out - grey) * (1 + colour)
     out = mean + (out - mean) * (1 + 0.5 * contrast) + 0.5 * light * deviation
-    for row in range(side):
-        for column in range(side):
+    for row in range(height):
+        for column in range(width):
             if all(
                 math.floor(u[k] * side) - side // 4 <= place < math.floor(u[k] * side) + side // 4
-                for k, place in ((9, row), (10, column))
+                for k, place, side in ((9, row, height), (10, column, width))
             ):
                 out[:, row, column] = 0
     return out
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_strong_view_equals_a_loop(channels):
-    generator = torch.Generator().manual_seed(channels)
-    x = torch.randn(2, 6, channels, 8, 8, generator=generator, dtype=torch.float64)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (3, 8, 16), (3, 12, 8)])
+def test_a_strong_view_equals_a_loop(shape):
+    generator = torch.Generator().manual_seed(sum(shape))
+    x = torch.randn(2, 6, *shape, generator=generator, dtype=torch.float64)
     u = torch.rand(2, 6, augment.NOISE_PER_STRONG_VIEW, generator=generator, dtype=torch.float64)
     u[0, 0, 3:9] = 0.2  # every operation
     u[0, 1, 3:9] = 0.7  # none

@@ -100,8 +100,9 @@ def _turn(x: Tensor, angle: Tensor, across: Tensor, down: Tensor) -> Tensor:
     """Rotate and shear images about their centres, with bilinear interpolation and zeros outside."""
     cos, sin = angle.cos(), angle.sin()
     zero = torch.zeros_like(angle)
-    first = torch.stack([cos + sin * down, cos * across + sin, zero], -1)
-    second = torch.stack([cos * down - sin, cos - sin * across, zero], -1)
+    ratio = x.shape[-2] / x.shape[-1]  # affine_grid measures each axis by its own length
+    first = torch.stack([cos + sin * down, (cos * across + sin) * ratio, zero], -1)
+    second = torch.stack([(cos * down - sin) / ratio, cos - sin * across, zero], -1)
     flat = x.flatten(0, -4)
     matrix = torch.stack([first, second], -2).flatten(0, -3)
     grid = F.affine_grid(matrix, list(flat.shape), align_corners=False)
