@@ -2,15 +2,16 @@
 
 import json
 import multiprocessing
-import os
 import re
-import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from candidly import store
+from candidly.store.lock import locked
 
 BEGIN, END = "<!-- begin {} -->", "<!-- end {} -->"
 
@@ -21,6 +22,9 @@ def share(
     cells: Sequence[tuple[Any, ...]], work: Work, folder: Path, jobs: int, minutes: float, threads: bool = False
 ) -> None:
     """Call ``work(*cell)`` for the cells without a file in the folder, several at a time.
+
+    Several processes, also on several machines, can share a folder: each works on cells that no other works on. A cell
+    that fails does not stop the others; at the end, SystemExit names them.
 
     Parameters
     ----------
@@ -36,34 +40,37 @@ def share(
     threads : bool
         Whether to use threads instead of processes.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    kind: Any = threading.Thread if threads else multiprocessing.get_context("spawn").Process
-    workers = [kind(target=_run, args=(cells, work, folder, minutes)) for _ in range(jobs)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    workers: Executor = (
+        ThreadPoolExecutor(jobs) if threads else ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    )
+    with workers:
+        calls = [workers.submit(_run, cells, work, folder, minutes) for _ in range(jobs)]
+    failed = [name for call in calls for name in call.result()]
+    if failed:
+        raise SystemExit(f"{len(failed)} of {len(cells)} cells failed, the next call tries again: {', '.join(failed)}")
 
 
-def _run(cells: Sequence[tuple[Any, ...]], work: Work, folder: Path, minutes: float) -> None:
-    """Measure the cells that no other process has begun."""
+def _run(cells: Sequence[tuple[Any, ...]], work: Work, folder: Path, minutes: float) -> list[str]:
+    """Measure the cells that no other worker has begun; return the names of those that failed."""
     begun = time.monotonic()
+    failed: list[str] = []
     for cell in cells:
         name = " ".join(map(str, cell))
         file = folder / (re.sub(r"[^a-z0-9.+-]+", "_", name) + ".json")
-        taken = file.with_suffix(".taken")
         if file.exists() or time.monotonic() - begun > 60 * minutes:
             continue
-        try:
-            os.close(os.open(taken, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            continue
-        try:
-            found = work(*cell)
+        with locked(file.with_suffix(".lock"), wait=False) as mine:
+            if not mine or file.exists():
+                continue
+            try:
+                found = work(*cell)
+            except Exception:
+                traceback.print_exc()
+                failed.append(name)
+                continue
             store.replace(file, (json.dumps(found) + "\n").encode())
-        finally:
-            taken.unlink()
         print(name, found.get("shown", ""), f"({found['seconds']:.0f} s)", flush=True)
+    return failed
 
 
 def collect(folder: Path, results: Path, key: Callable[[dict[str, Any]], str]) -> None:
