@@ -750,12 +750,13 @@ def test_options_reach_the_estimator(place, monkeypatch):
         raise ValueError("seen enough")
 
     monkeypatch.setattr(PartialLabelClassifier, "fit", fit)
-    options = "--method cc --cleaner none --members 3 --folds 4 --epochs 5 --alpha 0.2 --seed 7 --device cpu"
+    options = "--method cc --cleaner none --members 3 --folds 4 --epochs 5 --lr 0.02 --alpha 0.2 --seed 7 --device cpu"
     (place / "classes.txt").write_text("emu\ncat\n\ndog\nyak\n")
     with pytest.raises(SystemExit):
         cli.main(["fit", "rows.csv", *ROLES, "--out", "m", *options.split(), "--classes", "@classes.txt"])
     assert (seen["method"], seen["cleaner"], seen["members"], seen["folds"]) == ("cc", None, 3, 4)
     assert (seen["max_epochs"], seen["alpha"], seen["random_state"], seen["device"]) == (5, 0.2, 7, "cpu")
+    assert seen["lr"] == 0.02
     assert seen["sets"].classes == ("emu", "cat", "dog", "yak")
 
 

@@ -125,6 +125,7 @@ class TrainingOptions:
         members: Number of networks per fold, which are averaged (default: 1; 4 for the quality best).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
         epochs: Passes over the training rows (default: as many as --quality needs).
+        lr: Largest learning rate (default: 0.01; the method lws needs a smaller one).
         alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
         force_cleaning: Remove candidates even if the networks are no better than chance or true labels seem missing.
         seed: Random seed for folds, initialisation and the order of rows (default: 0).
@@ -138,6 +139,7 @@ class TrainingOptions:
     members: Number = None
     folds: Number = None
     epochs: Number = None
+    lr: Fraction = None
     alpha: Fraction = None
     force_cleaning: bool = False
     seed: Number = None

@@ -380,7 +380,8 @@ def train(rows: "Labelled", training: TrainingOptions, output: OutputOptions) ->
         raise ValueError(f"folds is {training.folds} but there are {n} rows; use fewer folds, or add rows")
     given: dict[str, Any] = {"method": training.method, "quality": training.quality}
     given |= {"members": training.members, "folds": training.folds}
-    given |= {"alpha": training.alpha, "max_epochs": training.epochs, "device": training.device, "base": training.base}
+    given |= {"max_epochs": training.epochs, "lr": training.lr, "alpha": training.alpha}
+    given |= {"device": training.device, "base": training.base}
     given = {name: value for name, value in given.items() if value is not None}
     if training.cleaner is not None:
         given["cleaner"] = None if training.cleaner == "none" else training.cleaner
