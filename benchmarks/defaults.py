@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from candidly.engine.fitting import fit
 from numpy.typing import NDArray
 
 from benchmarks.cells import collect, fill, read, share
@@ -32,7 +33,6 @@ from candidly.data.protocols import PROTOCOLS, Rows
 from candidly.engine.device import find_device
 from candidly.engine.nets import mlp
 from candidly.engine.problem import Problem
-from candidly.engine.training import fit
 from candidly.estimator import crossfit
 
 SPLITS, CHOICE, REPORT = range(10), slice(5, 10), slice(0, 5)

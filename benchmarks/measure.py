@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from candidly.engine.fitting import fit
 
 from candidly import data
 from candidly.cleaning import Cleaner
@@ -19,7 +20,7 @@ from candidly.engine.device import training_on
 from candidly.engine.model import Model
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import RECIPES, Recipe
-from candidly.engine.training import Training, fit
+from candidly.engine.training import Training
 from candidly.methods import Method
 
 WARM_UP_EPOCHS = 12  # of the untimed fit on CUDA: VALEN, CroSel and cleaning have a second phase after 10

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from candidly.engine.fitting import fit
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
@@ -40,7 +41,6 @@ from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import RECIPES
-from candidly.engine.training import fit
 from candidly.estimator import crossfit
 from candidly.methods import find_method
 

@@ -32,7 +32,7 @@ MODULES = [
     module.name for module in pkgutil.walk_packages(candidly.__path__, "candidly.") if "__main__" not in module.name
 ]
 PUBLIC = (
-    "engine.training",
+    "engine.fitting",
     "engine.problem",
     "engine.recipe",
     "candidates.sets",

@@ -20,10 +20,10 @@ from candidly.bench import run as runs
 from candidly.bench.run import Run
 from candidly.data import Dataset, load
 from candidly.data.protocols import PROTOCOLS
-from candidly.engine import training
+from candidly.engine import fitting
+from candidly.engine.fitting import fit
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
 from candidly.methods import Proden
 from candidly.store.lock import locked
 
@@ -86,7 +86,7 @@ def test_folders(swept):
 
 def test_seeds_that_do_not_fit_into_memory_together_are_trained_in_groups(swept, tmp_path, monkeypatch):
     spec, _, stacked = swept
-    monkeypatch.setattr(training, "count_groups", lambda *_, **__: 3)
+    monkeypatch.setattr(fitting, "count_groups", lambda *_, **__: 3)
     outcome = sweep(spec, tmp_path, device="cpu")
     for name in ("proden", "conf+cc"):
         one, other = (

@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from candidly.engine.fitting import fit
 from torch import nn
 
 from candidly.cleaning import Cleaner, Conformal, Oracle, Random
@@ -14,7 +15,7 @@ from candidly.engine.model import Model
 from candidly.engine.nets.build import Separate
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import Training, fit
+from candidly.engine.training import Training
 from candidly.methods import METHODS
 from candidly.store import states
 from tests.contracts.cases import (

@@ -106,7 +106,7 @@ def hidden(code):
     [
         ("from candidly import fit, PartialLabelClassifier\nimport candidly.bench\nimport numpy", []),
         ("from candidly.engine import Predict", []),
-        ("from candidly.engine.training import fit", [("candidly.engine.training", "fit")]),
+        ("from candidly.engine.fitting import fit", [("candidly.engine.fitting", "fit")]),
         ("from candidly import store", [("candidly", "store")]),
         ("def f():\n    import candidly.cli", [("candidly.cli", None)]),
     ],

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from candidly.engine.fitting import fit
 from torch import nn
 
 from candidly.cleaning import Conformal
 from candidly.engine.contract import Cleaner
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
 from candidly.methods import Cc, Proden, Valen
 
 ROWS, FEATURES, CLASSES = 12, 3, 4

@@ -5,13 +5,13 @@ import threading
 import numpy as np
 import pytest
 import torch
+from candidly.engine.fitting import fit
 from torch import nn
 
 from candidly.engine import device
 from candidly.engine.nets import kernels
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
 from candidly.methods import Cc, Proden
 
 RECIPE = Recipe(epochs=3, batch_size=8)

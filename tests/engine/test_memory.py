@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from candidly.engine.fitting import fit
 
 from candidly import PartialLabelClassifier
 from candidly.checks import machine
@@ -9,7 +10,6 @@ from candidly.checks.machine import Shortage
 from candidly.engine import memory
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
 from candidly.methods import METHODS, Proden
 
 X = torch.rand(40, 6, generator=torch.Generator().manual_seed(0))

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from candidly.engine.fitting import fit
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -22,7 +23,6 @@ from candidly.engine.nets import build as builds
 from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
 from candidly.methods import METHODS, Cavl, Crosel, Pico, Proden, Supervised, Valen
 from candidly.store import states
 from tests.store.cases import forge_index

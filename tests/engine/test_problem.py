@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from candidly.engine.fitting import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -16,7 +17,6 @@ from candidly.engine.building import builder
 from candidly.engine.description import fingerprint
 from candidly.engine.problem import Problem, stream
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
 from candidly.methods import METHODS, Proden
 
 X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 5.0], [3.0, 2.0]])

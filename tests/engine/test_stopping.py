@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from candidly.engine.fitting import fit
 
 from candidly import metrics
 from candidly.cleaning import Cleaner, Clsp, Conformal
@@ -14,7 +15,7 @@ from candidly.engine import stopping
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.stopping import interruptible
-from candidly.engine.training import Training, fit
+from candidly.engine.training import Training
 from candidly.methods import METHODS, Crosel, Pop, Proden, Valen
 from candidly.store import states
 

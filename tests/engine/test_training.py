@@ -15,9 +15,10 @@ from candidly.cleaning import Cleaner, Conformal, Random
 from candidly.engine import training as engine
 from candidly.engine.batches import Batch
 from candidly.engine.device import find_device
+from candidly.engine.fitting import fit
 from candidly.engine.problem import Problem
-from candidly.engine.recipe import RECIPES, Recipe
-from candidly.engine.training import Training, fit
+from candidly.engine.recipe import RECIPES, Recipe, find_recipe
+from candidly.engine.training import Training
 from candidly.methods import METHODS, Cc, Crosel, Pico, Pop, Proden, Supervised, Valen
 from candidly.store import states
 
@@ -549,8 +550,8 @@ def test_recipes():
     images = (512, "nesterov", "triangular", 0.2)
     assert RECIPES["fast"] == Recipe("fast", 60, *images, 1e-3, augment="cutout", test_flips=True)
     assert RECIPES["strong"] == Recipe("strong", 300, *images, 5e-4, augment="strong", test_flips=True)
-    assert engine.find_recipe("quick") is RECIPES["quick"]
-    assert engine.find_recipe(RECIPE) is RECIPE
+    assert find_recipe("quick") is RECIPES["quick"]
+    assert find_recipe(RECIPE) is RECIPE
     with pytest.raises(ValueError, match=r"unknown recipe 'slow'; use one of uai2025, quick, fast, strong or a Recipe"):
         train(recipe="slow")
 

@@ -16,13 +16,13 @@ from torch import distributed, nn
 
 from candidly import PartialLabelClassifier
 from candidly.cleaning import Cleaner, Conformal, Random
-from candidly.engine import OneNetwork, soft_ce, training, uniform_weights
+from candidly.engine import OneNetwork, fitting, soft_ce, uniform_weights
+from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
 from candidly.engine.ranks import RankLost
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
 from candidly.estimator import sharing
 from candidly.methods import METHODS, Proden
 from candidly.store import states
@@ -178,7 +178,7 @@ def join(rank: int, size: int, folder: Path, name: str = "store") -> None:
     """Make this process a rank."""
     torch.set_num_threads(1)
     nets.HIDDEN = 24
-    training._AGREE_EVERY = 4  # of 9 steps in an epoch
+    fitting._AGREE_EVERY = 4  # of 9 steps in an epoch
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     distributed.init_process_group("gloo", init_method=f"file://{folder / name}", rank=rank, world_size=size)
 

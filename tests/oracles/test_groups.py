@@ -15,13 +15,14 @@ from candidly import PartialLabelClassifier
 from candidly.checks import machine
 from candidly.checks.machine import Shortage, in_bytes
 from candidly.cleaning import Cleaner, Clsp, Conformal
-from candidly.engine import footprint, groups, memory
+from candidly.engine import fitting, footprint, groups, memory
 from candidly.engine import training as engine
+from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import Training, fit
+from candidly.engine.training import Training
 from candidly.methods import METHODS, Proden
 from tests.oracles.cases import make_method, make_problem, make_recipe
 
@@ -41,7 +42,7 @@ def _narrow_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Train in a number of groups."""
-    return lambda number: monkeypatch.setattr(engine, "count_groups", lambda *_, **__: number)
+    return lambda number: monkeypatch.setattr(fitting, "count_groups", lambda *_, **__: number)
 
 
 def train(problem: Problem, method: Any = None, cleaner: Cleaner | None = None, **keywords: Any) -> Model:
@@ -263,7 +264,7 @@ def test_an_interrupted_group_is_continued_to_the_bit(
     second = tmp_path / "group-2-of-2"
     assert (tmp_path / "group-1-of-2" / "state.json").exists()
     assert (second / "state.json").exists() == (steps > 84)
-    monkeypatch.setattr(engine, "count_groups", lambda *_, **__: pytest.fail("the groups are known"))
+    monkeypatch.setattr(fitting, "count_groups", lambda *_, **__: pytest.fail("the groups are known"))
     assert_same(train(problem, checkpoint=tmp_path, **keywords), [whole])
     assert_same(train(problem, checkpoint=tmp_path, **keywords), [whole])  # all groups are finished
     other = replace(problem, seeds=(0, 1, 3))

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from candidly.engine.fitting import fit
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -13,7 +14,7 @@ from candidly.engine import training as engine
 from candidly.engine.nets import mlp as nets
 from candidly.engine.nets import neighbours
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import Training, fit
+from candidly.engine.training import Training
 from candidly.methods import Crosel, Valen
 from tests.oracles.cases import BATCH, CLASSES, make_problem
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from candidly.engine.fitting import fit
 
 from candidly.cleaning import Cleaner, Clsp, Conformal
 from candidly.engine.model import Model
 from candidly.engine.nets import mlp as nets
-from candidly.engine.training import fit
 from candidly.methods import METHODS
 from tests.oracles.cases import BATCH, make_method, make_problem, make_recipe
 

@@ -6,13 +6,14 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
+from candidly.engine.fitting import fit
 from torch import Tensor, nn
 
 from candidly.cleaning import Cleaner, Conformal
 from candidly.engine.model import Model
 from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
-from candidly.engine.training import Training, fit
+from candidly.engine.training import Training
 from candidly.methods import METHODS
 from tests.oracles.balanced import Balanced
 from tests.oracles.cases import BATCH, FEATURES, make_method, make_problem, make_recipe

@@ -44,10 +44,10 @@ from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows, scaling
 from candidly.engine.description import describe
 from candidly.engine.device import find_device
+from candidly.engine.fitting import fit
 from candidly.engine.memory import require_runs
 from candidly.engine.model import Model
 from candidly.engine.problem import Problem
-from candidly.engine.training import fit
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from candidly.cleaning import find_cleaner
 from candidly.cli.terminal import say
 from candidly.data import corrupt
 from candidly.engine.device import find_device
+from candidly.engine.fitting import fit
 from candidly.engine.memory import require_runs
 from candidly.engine.problem import Problem
-from candidly.engine.training import fit
 from candidly.methods import find_method
 
 RECIPE = "quick"

@@ -345,9 +345,9 @@ def instance_dependent(
     >>> instance_dependent(X, y, 3, seed=0, recipe=Recipe(epochs=1), device="cpu")[range(4), y].all().item()
     True
     """
+    from candidly.engine.fitting import fit
     from candidly.engine.problem import Problem
     from candidly.engine.recipe import Recipe
-    from candidly.engine.training import fit
     from candidly.methods import Supervised
 
     labels, num_classes = _labels(y, num_classes)

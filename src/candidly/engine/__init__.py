@@ -2,11 +2,11 @@
 
 from candidly.candidates.weights import masked_softmax, uniform_weights
 from candidly.engine.contract import Batch, BuildNet, Cleaner, Method, OneNetwork, Predict, Sweep
+from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.nets.losses import candidate_nll, soft_ce
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import RECIPES, Recipe
-from candidly.engine.training import fit
 
 __all__ = [
     "RECIPES",

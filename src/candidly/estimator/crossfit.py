@@ -13,12 +13,12 @@ from tqdm import tqdm
 from candidly.candidates import Candidates
 from candidly.cleaning import Cleaner, find_cleaner
 from candidly.conformal.calibration import Calibration, Rule
+from candidly.engine.fitting import fit
 from candidly.engine.memory import require_runs
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Factory
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.engine.training import fit
 from candidly.estimator.folds import Plan
 from candidly.estimator.learners import Learners
 from candidly.methods import Method, find_method
