@@ -258,11 +258,10 @@ def _describe_ranks(found: Ranks, scores: Scores, labels: Mapping[str, str]) -> 
     which = "" if found.datasets == scores.datasets else f" ({used}), those without a missing cell"
     plural = "s" * (number != 1)
     notes = [f"Rank: by mean accuracy, averaged over {number} dataset{plural}{which}; 1 is the best, ties share ranks."]
-    if found.statistic is None or found.p is None:
-        notes.append(f"{found.reason}.")
-    else:
-        verdict = "the ranks differ" if found.p < LEVEL else "no significant difference between the ranks"
-        notes.append(f"Friedman's test: chi-squared {found.statistic:.2f}, p {_p(found.p, '= ')}: {verdict}.")
+    if found.statistic is None or found.p is None:  # then Nemenyi's test, which follows it, says nothing either
+        return [*notes, f"{found.reason}."]
+    verdict = "the ranks differ" if found.p < LEVEL else "no significant difference between the ranks"
+    notes.append(f"Friedman's test: chi-squared {found.statistic:.2f}, p {_p(found.p, '= ')}: {verdict}.")
     if found.distance is not None:
         groups = "; ".join(", ".join(labels[method] for method in group) for group in found.groups)
         closer = f"Closer together than that: {groups}." if groups else "No two methods are closer together than that."
