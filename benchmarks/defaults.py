@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from candidly.engine.fitting import fit
 from numpy.typing import NDArray
 
 from benchmarks.cells import collect, fill, read, share
@@ -31,6 +30,7 @@ from candidly.bench import datasets as sets
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS, Rows
 from candidly.engine.device import find_device
+from candidly.engine.fitting import fit
 from candidly.engine.nets import mlp
 from candidly.engine.problem import Problem
 from candidly.estimator import crossfit

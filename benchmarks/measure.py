@@ -11,12 +11,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from candidly.engine.fitting import fit
 
 from candidly import data
 from candidly.cleaning import Cleaner
 from candidly.data import Dataset, protocols
 from candidly.engine.device import training_on
+from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import RECIPES, Recipe

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from candidly.engine.fitting import fit
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
@@ -39,6 +38,7 @@ from candidly.cleaning.budget import EXCESS_AS_ERROR, SEPARATE_FRACTION, Budget
 from candidly.cleaning.estimates import Estimate
 from candidly.data.dataset import Dataset
 from candidly.data.protocols import PROTOCOLS
+from candidly.engine.fitting import fit
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import RECIPES
 from candidly.estimator import crossfit

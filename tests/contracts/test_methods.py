@@ -7,10 +7,10 @@ import functools
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 from torch import nn
 
 from candidly.cleaning import Cleaner, Conformal, Oracle, Random
+from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.nets.build import Separate
 from candidly.engine.problem import Problem

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 from torch import nn
 
 from candidly.cleaning import Conformal
 from candidly.engine.contract import Cleaner
+from candidly.engine.fitting import fit
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.methods import Cc, Proden, Valen

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from candidly.cleaning import Cleaner
 from candidly.engine import batches
 from candidly.engine.batches import Batch, Sweep, evaluating, scaled
 from candidly.engine.building import builder
+from candidly.engine.fitting import fit
 from candidly.engine.nets.augment import NOISE_PER_STRONG_VIEW, NOISE_PER_VIEW, VIEWS, flip_crop, strong_view
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe

@@ -5,10 +5,10 @@ import threading
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 from torch import nn
 
 from candidly.engine import device
+from candidly.engine.fitting import fit
 from candidly.engine.nets import kernels
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from candidly.engine.fitting import fit
 
 from candidly import PartialLabelClassifier
 from candidly.checks import machine
 from candidly.checks.machine import Shortage
 from candidly.engine import memory
+from candidly.engine.fitting import fit
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.methods import METHODS, Proden

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -18,6 +17,7 @@ from candidly.engine import batches, building, saved
 from candidly.engine import model as models
 from candidly.engine.batches import Sweep, predict_block
 from candidly.engine.description import describe, fingerprint
+from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.nets import build as builds
 from candidly.engine.nets import mlp as nets

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -15,6 +14,7 @@ from candidly.candidates import encode
 from candidly.engine.batches import scaled
 from candidly.engine.building import builder
 from candidly.engine.description import fingerprint
+from candidly.engine.fitting import fit
 from candidly.engine.problem import Problem, stream
 from candidly.engine.recipe import Recipe
 from candidly.methods import METHODS, Proden

@@ -7,11 +7,11 @@ import threading
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 
 from candidly import metrics
 from candidly.cleaning import Cleaner, Clsp, Conformal
 from candidly.engine import stopping
+from candidly.engine.fitting import fit
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.stopping import interruptible

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from candidly.engine.fitting import fit
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from candidly.cleaning import Cleaner
 from candidly.engine import training as engine
+from candidly.engine.fitting import fit
 from candidly.engine.nets import mlp as nets
 from candidly.engine.nets import neighbours
 from candidly.engine.recipe import Recipe

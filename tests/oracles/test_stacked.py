@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 
 from candidly.cleaning import Cleaner, Clsp, Conformal
+from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.nets import mlp as nets
 from candidly.methods import METHODS

@@ -6,10 +6,10 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
-from candidly.engine.fitting import fit
 from torch import Tensor, nn
 
 from candidly.cleaning import Cleaner, Conformal
+from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.nets import mlp as nets
 from candidly.engine.problem import Problem
