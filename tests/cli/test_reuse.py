@@ -167,6 +167,7 @@ def test_votes_are_cleaned_by_a_model(place, capsys):
         ("--members", "1"),
         ("--folds", "5"),
         ("--epochs", "3"),
+        ("--lr", "0.01"),
         ("--seed", "0"),
         ("--quality", "fast"),
         ("--base", "extra-trees"),
@@ -183,7 +184,7 @@ def test_options_of_training_are_refused(place, models, capsys, option, value):
 
 def test_every_option_of_training_is_refused_or_allowed():
     allowed = {"alpha", "force_cleaning"}
-    tested = {"method", "quality", "base", "cleaner", "members", "folds", "epochs", "seed", "device"}
+    tested = {"method", "quality", "base", "cleaner", "members", "folds", "epochs", "lr", "seed", "device"}
     assert set(vars(TrainingOptions())) == tested | allowed
 
 
