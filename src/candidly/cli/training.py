@@ -168,33 +168,22 @@ def clean(
         train_rows: With a folder: number of rows to train on, drawn at random from all files.
         shard: With a folder: take every n-th file, such as 3/16 for files 3, 19, 35, ... of 16 processes.
     """
-    from candidly.cli.checks import check_folds, check_model, check_page, check_source
     from candidly.cli.output import describe_new_rows, describe_report, describe_reuse, describe_votes, write_page
     from candidly.cli.ranks import check_alone
     from candidly.cli.reading import naming
     from candidly.cli.results import check_cleaned, cleaned_table, training_rows
     from candidly.cli.streams import clean_stream, is_stream
-    from candidly.cli.suggestions import all_features, check_result, write_result
+    from candidly.cli.suggestions import all_features, write_result
     from candidly.report import summarise
 
     check_alone("clean")
-    if is_stream(options.table, out):
-        if tools != ToolOptions():
-            raise ValueError("--format is for results in one file, and --out is a folder; clean a table into a file")
-        if decisions is not None:
-            raise ValueError("--decisions is about one table, and --out is a folder; clean that table into a file")
+    in_folder = is_stream(options.table, out)
+    _check_cleaning(options, out, decisions, train_rows, shard, tools, in_folder)
+    if in_folder:
         clean_stream(options, out, train_rows, shard)
         return
     output = options.output
     with output.hide_warnings():
-        for option, value in (("--train-rows", train_rows), ("--shard", shard)):
-            if value is not None:
-                raise ValueError(f"{option} applies to results in a folder; name one with --out, such as out/")
-        check_folds(options.training.folds)
-        check_source(options)
-        check_model(options)
-        check_result(out, (options.table, options.votes.annotations, options.votes.features), tools, output)
-        check_page(options.report, out)
         rows, votes, known = _read(options)
         merged = None if decisions is None else _merge(rows, decisions)
         if merged is not None and known is None:
@@ -204,48 +193,71 @@ def clean(
                 f"{decisions} adds the class {merged.added[0]!r}, which {options.model} does not have; remove --model "
                 "to train again"
             )
-        check_cleaned(rows.schema, rows.candidates.classes, out)
-        places = {"cleaned": out, "report": options.report}
-        version = "candidly" if options.model is None else options.model.name
-
-        def write(result: Any) -> None:
-            write_result(
-                result,
-                all_features(rows, result.num_rows),
-                out,
-                tools,
-                classes=[str(name) for name in rows.candidates.classes],
-                version=version,
-                separator=rows.schema.separator,
-                export=rows.export,
-            )
-
-        same = known is None or _is_trained_on(known, rows, options.model, options.output)
-        if not same and options.report is not None:
+        classes = [str(name) for name in rows.candidates.classes]
+        check_cleaned(rows.schema, classes, out)
+        new = known is not None and not _is_trained_on(known, rows, options.model, output)
+        if new and options.report is not None:
             raise ValueError(f"--report describes training rows, and those of {rows.title} are new; remove --report")
         if known is not None:
             set_level(known, options)
-        if known is not None and not same:
+        classifier = train(rows, options.training, output) if known is None else known
+        facts = None
+        if new:
             with naming(rows.title):
-                cleaned = known.clean_all(rows.features, rows.candidates)
-            if merged is not None:
-                cleaned = _decide(cleaned, merged)
-            with output.busy("writing the results"):
-                write(cleaned_table(rows, cleaned, out, classifier=known))
-            lines, found = describe_new_rows(rows, cleaned, known, options.model, places)
+                cleaned = classifier.clean_all(rows.features, rows.candidates)
         else:
-            classifier = train(rows, options.training, output) if known is None else known
             with output.busy("estimating what cleaning costs"):
                 facts = summarise(classifier, rows.title, rows.ids, rows.labels)
             cleaned = training_rows(classifier)
-            if merged is not None and known is not None:
-                cleaned = _decide(cleaned, merged)
-            with output.busy("writing the results"):
-                write(cleaned_table(rows, cleaned, out, classifier=classifier))
+        if merged is not None and known is not None:
+            cleaned = _decide(cleaned, merged)
+        with output.busy("writing the results"):
+            result = cleaned_table(rows, cleaned, out, classifier=classifier)
+            fields = all_features(rows, result.num_rows)
+            version = "candidly" if options.model is None else options.model.name
+            separator = rows.schema.separator
+            write_result(
+                result, fields, out, tools, classes=classes, version=version, separator=separator, export=rows.export
+            )
+            if facts is not None:
                 write_page(facts, options.report)
+        places = {"cleaned": out, "report": options.report}
+        if facts is None:
+            lines, found = describe_new_rows(rows, cleaned, classifier, options.model, places)
+        else:
             lines, found = describe_reuse(*describe_report(facts, places), options.model)
-        before, agreement = describe_votes(votes, rows, classifier if same else None)
+        before, agreement = describe_votes(votes, rows, None if new else classifier)
     output.show([*before, *lines], found | agreement, to_stderr=out == "-")
+
+
+def _check_cleaning(
+    options: CleaningOptions,
+    out: str,
+    decisions: Path | None,
+    train_rows: int | None,
+    shard: str | None,
+    tools: ToolOptions,
+    in_folder: bool,
+) -> None:
+    """Raise unless the options of `clean` go together and its results can be written."""
+    from candidly.cli.checks import check_folds, check_model, check_page, check_source
+    from candidly.cli.suggestions import check_result
+
+    if in_folder:
+        if tools != ToolOptions():
+            raise ValueError("--format is for results in one file, and --out is a folder; clean a table into a file")
+        if decisions is not None:
+            raise ValueError("--decisions is about one table, and --out is a folder; clean that table into a file")
+        return
+    for option, value in (("--train-rows", train_rows), ("--shard", shard)):
+        if value is not None:
+            raise ValueError(f"{option} applies to results in a folder; name one with --out, such as out/")
+    check_folds(options.training.folds)
+    check_source(options)
+    check_model(options)
+    tables = (options.table, options.votes.annotations, options.votes.features)
+    check_result(out, tables, tools, options.output)
+    check_page(options.report, out)
 
 
 def audit(options: CleaningOptions, *, alphas: Levels = None, verified: Table = None) -> None:
