@@ -549,7 +549,7 @@ def test_recipes():
     assert RECIPES["uai2025"] == Recipe("uai2025", 200, None, "adam", "one-cycle", 0.01, 1e-4)
     images = (512, "nesterov", "triangular", 0.2)
     assert RECIPES["fast"] == Recipe("fast", 60, *images, 1e-3, augment="cutout", test_flips=True)
-    assert RECIPES["strong"] == Recipe("strong", 300, *images, 5e-4, augment="strong", test_flips=True)
+    assert RECIPES["strong"] == Recipe("strong", 110, *images, 5e-4, augment="strong", test_flips=True)
     assert find_recipe("quick") is RECIPES["quick"]
     assert find_recipe(RECIPE) is RECIPE
     with pytest.raises(ValueError, match=r"unknown recipe 'slow'; use one of uai2025, quick, fast, strong or a Recipe"):

@@ -42,7 +42,7 @@ def embed(
 
     The result has the columns of the table, or a column of paths, and the features. Parquet and Arrow files also note
     the encoder's name, version and digest of weights, which `candidly fit` saves with a model: `candidly predict`
-    refuses features of another encoder. The guide "Images and texts" lists the encoders.
+    refuses features of another encoder. The guide "Pretrained encoders" lists them.
 
     If --out is a folder, which must exist or end in /, every file of the source gets a file in it, or every 8192
     images. A killed run goes on when the command is given again, and several processes can share the work (--shard).

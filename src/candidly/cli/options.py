@@ -119,9 +119,9 @@ class TrainingOptions:
 
     Args:
         method: Learning method; `candidly methods` lists them (default: balanced).
-        quality: How much to train: fast, or best, which takes about eight times as long (default: fast).
+        quality: How much to train: fast, or best, which takes 8 to 16 times as long (default: fast).
         base: Train a scikit-learn classifier instead of networks; `candidly methods` lists them.
-        cleaner: What removes candidates while training: conformal, clsp or none (default: conformal).
+        cleaner: Removes candidates in training: conformal, clsp, conf, algorithm1, random or none (default: conformal).
         members: Number of networks per fold, which are averaged (default: 1; 4 for the quality best).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
         epochs: Passes over the training rows (default: as many as --quality needs).
