@@ -18,11 +18,11 @@ updated before (1) is computed, and the prototypes are always updated, row by ro
 Rows that are not images have one view. Then u and k are embeddings of the same row, and only the two networks differ:
 what is left is the contrast between rows, and the prototypes.
 
-Deviations: the queue holds at most as many embeddings as there are rows; the authors' data have more rows than their
-queue has places, and more of one row are only older. The embedding is one linear layer on the network's last hidden layer (the authors have two layers); for
-net="mlp" the logits are computed from it. Views are those of `candidly.engine.nets.augment`. While the queue is not
-full, its empty places are left out. Among a cleaner's candidates K the classes ŷ and those of (3) are chosen; q
-itself keeps its weight on the other candidates.
+Deviations: the queue holds at most as many embeddings as there are rows; of one row, more of them are only older. The
+embedding is one linear layer on the network's last hidden layer (the authors have two layers); for net="mlp" the logits
+are computed from it. Views are those of `candidly.engine.nets.augment`. While the queue is not full, its empty places
+are left out. Among a cleaner's candidates K the classes ŷ and those of (3) are chosen; q itself keeps its weight on the
+other candidates.
 """
 
 import copy
