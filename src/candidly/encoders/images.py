@@ -1,8 +1,10 @@
 """Read image files, and resize and scale images on the device as an encoder expects them."""
 
+import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +15,17 @@ from torch.nn import functional
 
 from candidly.checks.arguments import shown
 from candidly.checks.limits import check_bytes
+from candidly.messages import cut
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+SUFFIXES = (
+    *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"),
+    *(".pgm", ".png", ".ppm", ".tga", ".tif", ".tiff", ".webp"),
+)
 """Suffixes of files that are taken for images when a folder is searched."""
+
+_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")  # names of Pillow's readers
+_MARGIN = 2  # a JPEG is decoded with at least this many times the pixels, by side, that it is resized to
+_COPIES = 2  # of an image in memory while it is read
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -49,7 +59,7 @@ class Preparation:
     >>> preparation.resize(torch.zeros(1, 3, 4, 9, dtype=torch.uint8)).shape
     torch.Size([1, 3, 2, 2])
     >>> str(preparation)
-    '2x2 bicubic, crop 1.0'
+    '2x2 bicubic, crop 1.0, mean 0.5/0.5/0.5, std 0.5/0.5/0.5'
     """
 
     height: int
@@ -62,7 +72,14 @@ class Preparation:
 
     def __str__(self) -> str:
         cut = "stretched" if self.crop is None else f"crop {self.crop}"
-        return f"{self.height}x{self.width} {self.interpolation}, {cut}"
+        mean, std = ("/".join(f"{one:.6g}" for one in values) for values in (self.mean, self.std))
+        scale = "bytes" if self.as_bytes else f"mean {mean}, std {std}"
+        return f"{self.height}x{self.width} {self.interpolation}, {cut}, {scale}"
+
+    @property
+    def side(self) -> int:
+        """The number of pixels that the shorter side of an image should have at least, to be resized well."""
+        return math.ceil(_MARGIN * max(self.height, self.width) / (self.crop or 1.0))
 
     def resize(self, images: Tensor) -> Tensor:
         """Return images of bytes, (b, 3, h, w), in the size of the input, as bytes."""
@@ -75,6 +92,8 @@ class Preparation:
         if images.shape[-2:] == (self.height, self.width):
             return images
         size = (self.height, self.width)
+        if images.device.type == "cpu":  # resizes bytes, in a quarter of the memory and less than half the time
+            return functional.interpolate(images, size, mode=self.interpolation, antialias=True)
         resized = functional.interpolate(images.float(), size, mode=self.interpolation, antialias=True)
         return resized.clamp_(0, 255).round_().byte()
 
@@ -86,8 +105,11 @@ class Preparation:
         return ((images.float() / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
-def read_image(path: str | os.PathLike[str]) -> Tensor:
-    """Read an image file as bytes, (3, height, width): upright, and in RGB.
+def read_image(path: str | os.PathLike[str], side: int | None = None) -> Tensor:
+    """Read an image file as bytes, (3, height, width): upright, in RGB, transparent parts on white.
+
+    With `side`, a JPEG is decoded at a half, a quarter or an eighth of its size if both sides keep at least `side`
+    pixels: a photo of 12 megapixels then takes a tenth of the time.
 
     Raises
     ------
@@ -96,33 +118,45 @@ def read_image(path: str | os.PathLike[str]) -> Tensor:
     FileNotFoundError, OSError
         When it does not exist or cannot be read.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image
 
     name = os.fsdecode(path)
-    if not Path(name).is_file():
-        raise FileNotFoundError(f"{name} does not exist or is not a file; check the path")
+    if not os.path.isfile(name):
+        raise FileNotFoundError(f"{cut(name, 200)} does not exist or is not a file; check the path")
+    with _naming(name):
+        image = Image.open(name, formats=_FORMATS)
+    with image:
+        if side is not None:
+            image.draft(None, (side, side))
+        _check_bits(image, name)
+        check_bytes(name, 3 * _COPIES * image.width * image.height, os.path.getsize(name))
+        with _naming(name):
+            return _upright(image)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Raise an error of Pillow again, with the name of the file."""
+    from PIL import UnidentifiedImageError
+
     try:
-        with Image.open(name) as opened:
-            check_bytes(name, 3 * opened.width * opened.height, Path(name).stat().st_size)
-            if opened.mode.startswith(("I", "F")):
-                raise ValueError(f"{name} has pixels of more than 8 bits (mode {opened.mode}); convert it to 8 bits")
-            image = ImageOps.exif_transpose(opened).convert("RGB")
+        yield
     except UnidentifiedImageError:
         raise ValueError(f"{name} is not an image or is damaged; repair or remove it") from None
-    except (SyntaxError, EOFError, OSError, Image.DecompressionBombError) as error:
+    except Exception as error:  # readers meet damaged files with errors of many types
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(f"{name} cannot be read: {error.strerror}; check the file") from error
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{name} cannot be read as an image ({reason}); repair or remove it") from None
-    return _of_pixels(np.array(image))
 
 
-def to_tensor(item: Any) -> Tensor:
+def to_tensor(item: Any, side: int | None = None) -> Tensor:
     """Return one image, a path, an array (height, width, channels) or an image of PIL, as `read_image` does."""
     if isinstance(item, str | os.PathLike):
-        return read_image(item)
-    if hasattr(item, "convert"):
-        item = item.convert("RGB")
+        return read_image(item, side)
+    if hasattr(item, "getexif"):
+        _check_bits(item, "an image of X")
+        return _upright(item)
     array = np.asarray(item)
     if array.dtype != np.uint8 or array.ndim not in (2, 3):
         raise ValueError(
@@ -149,5 +183,18 @@ def to_tensors(images: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(images)).expand(-1, 3, -1, -1)
 
 
-def _of_pixels(pixels: NDArray[np.uint8]) -> Tensor:
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+def _check_bits(image: Any, name: str) -> None:
+    """Raise ValueError if the pixels of an image of PIL have more than 8 bits, which would be cut off."""
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"{name} has pixels of more than 8 bits (mode {image.mode}); convert it to 8 bits")
+
+
+def _upright(image: Any) -> Tensor:
+    """Return an image of PIL as bytes, (3, height, width), channels last in memory."""
+    from PIL import Image, ImageOps
+
+    turned = ImageOps.exif_transpose(image)
+    if turned.has_transparency_data:
+        turned = turned.convert("RGBA")
+        turned = Image.alpha_composite(Image.new("RGBA", turned.size, "white"), turned)
+    return torch.from_numpy(np.array(turned.convert("RGB"))).permute(2, 0, 1)

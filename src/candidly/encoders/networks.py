@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -100,7 +101,9 @@ ENCODERS: Mapping[str, Scheme] = {
 def load(name: str, kind: Kind, device: torch.device) -> Network:
     """Load an encoder. Raise ValueError for an unknown name, ImportError for a missing package, OSError for a file."""
     scheme, rest = find(name, kind)
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # an error follows its warnings
+    if find_spec("huggingface_hub") is not None:
+        importlib.import_module("huggingface_hub")  # which sets a level of its own when it is imported
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # an error follows its warnings
     function = getattr(importlib.import_module(f"candidly.encoders.{scheme.module}"), scheme.function)
     return function(rest, kind, device)
 
