@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -169,7 +171,8 @@ def test_other_weights_than_those_of_like_are_refused(place, capsys, monkeypatch
     load = networks.load
     monkeypatch.setattr(networks, "load", lambda name, kind, device: load("onnx:OTHER", kind, device))
     message = refused("embed photos --like features.parquet --out x.parquet", capsys)
-    assert "this machine has features of 'image' from the encoder" in message
+    assert "features.parquet has features from efficientnet-lite0 (weights abababab, 4x4" in message
+    assert "the encoder here is efficientnet-lite0 (weights cdcdcdcd, 4x4" in message
 
 
 @pytest.mark.filterwarnings("default")
@@ -229,7 +232,44 @@ def test_a_killed_stream_goes_on(place, capsys, monkeypatch):
     whole = stream_tables("whole")
     assert all(stream_tables("parts")[name].equals(table) for name, table in whole.items())
     Image.new("RGB", (4, 4)).save("photos/new.png")
-    assert "was changed" in refused("embed photos --out parts/", capsys)
+    assert 'in which images was "12 files, state' in refused("embed photos --out parts/", capsys)
+
+
+def test_a_stream_continues_with_the_same_images_only(place, capsys):
+    """Same names, number and sizes of files; other images, in another folder or changed afterwards."""
+    for name, colour in (("train", "red"), ("test", "blue")):
+        Path(name).mkdir()
+        Image.new("RGB", (4, 4), colour).save(f"{name}/0.bmp")
+        os.utime(f"{name}/0.bmp", (0, 0))
+    assert run("embed train --out features/", capsys)[0] == 0
+    assert "in which root was" in refused("embed test --out features/", capsys)
+    shutil.copyfile("test/0.bmp", "train/0.bmp")
+    assert 'in which images was "1 files, state' in refused("embed train --out features/", capsys)
+    Path("list.csv").write_text("image\n0.bmp\n")
+    assert run("embed list.csv --image image --root train --out listed/", capsys)[0] == 0
+    assert "in which root was" in refused("embed list.csv --image image --root test --out listed/", capsys)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_shard_without_files_is_pointed_out(place, capsys):
+    status, _, told = run("embed photos.csv --image photo --root photos --out features/ --shard 2/2", capsys)
+    assert status == 0
+    assert "shard 2/2 of photos.csv has no files to read: their number is 1; use fewer shards" in told
+
+
+def test_an_encoder_whose_file_was_moved_is_named_beside_like(place, capsys):
+    assert run("embed photos --encoder onnx:net --reduce 2 --out features/", capsys)[0] == 0
+    assert run("embed photos --like features --encoder onnx:moved/net --out f.parquet", capsys)[0] == 0
+    assert pq.read_table("f.parquet").num_columns == 3  # the same components
+    message = refused("embed photos --like features --encoder efficientnet-lite0 --out g.parquet", capsys)
+    assert "features has features from onnx:net (weights cdcdcdcd, components " in message
+
+
+def test_categories_are_texts(place, capsys):
+    paths = pa.array([f"{path.relative_to('photos')}" for path in sorted(Path("photos").rglob("*.png"))])
+    pq.write_table(pa.table({"photo": paths.dictionary_encode()}), "photos/listed.parquet")
+    assert run("embed photos/listed.parquet --image photo --out f.parquet", capsys)[0] == 0
+    assert pq.read_table("f.parquet").num_rows == len(paths)
 
 
 def test_tables_in_several_files(place, capsys):
@@ -257,7 +297,8 @@ def test_tables_in_several_files(place, capsys):
         ("photos --out f.parquet --shard 1/2", "--shard needs a folder"),
         ("photos --out f.csv --reduce 2", "--reduce needs a file that can hold the components"),
         ("photos --out f.parquet --reduce 20", "n_components is 20, but X has 12 rows"),
-        ("photos --out f.parquet --like f.parquet --encoder timm:x", "--like names encoder and components"),
+        ("photos --out f.parquet --like g.parquet --reduce 2", "--like names the components; remove --reduce"),
+        ("photos --out f.parquet --like photos.csv", "photos.csv is a text file, which does not note an encoder"),
         ("photos --out f.parquet --encoder resnet", "encoder is 'resnet'; for images use efficientnet-lite0"),
         ("none --out f.parquet", "none does not exist, or no file matches it"),
         ("none.csv --image photo --out f.parquet", "none.csv does not exist"),
@@ -280,5 +321,7 @@ def test_a_feature_must_not_replace_a_column(place, capsys):
 def test_a_table_among_images_is_not_the_source(place, capsys):
     Path("photos/labels.csv").write_text("a\n1\n")
     Image.new("RGB", (4, 4)).save("photos/top.png")
-    assert run("embed photos --out f.parquet", capsys)[0] == 0
+    status, printed, _ = run("embed photos --out f.parquet", capsys)
+    assert status == 0
+    assert "files left out because their suffix is not that of an image: 1 (.csv 1)" in printed
     assert pq.read_table("f.parquet").num_rows == 13

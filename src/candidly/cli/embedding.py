@@ -14,7 +14,7 @@ from candidly.cli.parsing import Named
 
 # Everything heavy is imported by the functions that need it, so that `candidly --help` is immediate.
 if TYPE_CHECKING:
-    from candidly.encoders.embedding import Embedding
+    from candidly.encoders.embedding import Embedding, Images
     from candidly.tables.streams import Rows, Stream
 
 _ROWS = 8192  # rows that are encoded before their features are written
@@ -44,16 +44,17 @@ def embed(
     the encoder's name, version and digest of weights, which `candidly fit` saves with a model: `candidly predict`
     refuses features of another encoder. The guide "Pretrained encoders" lists them.
 
-    If --out is a folder, which must exist or end in /, every file of the source gets a file in it, or every 8192
+    If --out is a folder, which must exist or end in /, every file of the source gets a file in it, or every 2048
     images. A killed run goes on when the command is given again, and several processes can share the work (--shard).
 
     Args:
         source: Folder of images, which is searched with all folders in it; pattern of images in quotes; or table.
         out: Table to write: .csv, .tsv, .parquet, .arrow or .feather, or - for standard output; or a folder.
-        encoder: Encoder (default: efficientnet-lite0 for images, all-minilm-l6-v2 for texts).
+        encoder: Encoder (default: that of --like, otherwise efficientnet-lite0 or, for texts, all-minilm-l6-v2).
         image: Column of image paths; for a folder of images, the name of that column (default: image).
         text: Column of texts.
-        like: File that `candidly embed` wrote: use its encoder and its components.
+        like: File or folder that `candidly embed` wrote: use its encoder and components. If the encoder was moved, name it
+            as well.
         reduce: Number of components to which the features are reduced.
         skip_broken: Leave out rows whose image is missing or cannot be read, instead of stopping.
         root: Folder to which the paths in a table are relative (default: that of the table).
@@ -68,8 +69,8 @@ def embed(
     with output.hide_warnings(), ExitStack() as stack:
         if image is not None and text is not None:
             raise ValueError("--image and --text were both given; encode one column after the other")
-        if like is not None and (encoder is not None or reduce is not None):
-            raise ValueError("--like names encoder and components; remove --encoder and --reduce")
+        if like is not None and reduce is not None:
+            raise ValueError("--like names the components; remove --reduce")
         kind = "image" if text is None else "text"
         is_table = _is_table(source)
         to_folder = _check_out(source, out, output, is_table=is_table, shard=shard, reduce=reduce)
@@ -88,7 +89,8 @@ def embed(
         started = time.monotonic()
         counts = job.stream(out, shard) if to_folder else job.write(out)
         seconds = time.monotonic() - started
-    output.show(*describe_embedding(counts, made.encoder, column, seconds, out), to_stderr=out == "-")
+    others = {} if job.images is None else dict(job.images.others)
+    output.show(*describe_embedding(counts, others, made.encoder, column, seconds, out), to_stderr=out == "-")
 
 
 def _check_out(
@@ -142,7 +144,6 @@ def _make(
     """Load the encoder, before anything is read."""
     from candidly.encoders import ImageEncoder, TextEncoder
     from candidly.encoders.embedding import Embedding, read_like
-    from candidly.tables.provenance import check_encoders
 
     known, components = (None, None) if like is None else read_like(like, column)
     name = encoder or (_DEFAULTS[kind] if known is None else known.encoder)
@@ -159,7 +160,10 @@ def _make(
     if components is not None:
         made.set_components(components)
     if known is not None and made.provenance(column).identity != known.identity:
-        check_encoders([made.provenance(column)], [known], "this machine")
+        raise ValueError(
+            f"{like} has features from {known}, and the encoder here is {made.provenance(column)}; name the same "
+            "encoder with --encoder"
+        )
     return Embedding(made, column, None, f"--{kind}", skip)
 
 
@@ -174,6 +178,7 @@ class _Job:
     reduce: int | None
     output: OutputOptions
     title: str | None = None  # of a list of images
+    images: "Images | None" = None
 
     def listed(self) -> Any:
         """Return a context with a job for a list of images instead of the images."""
@@ -188,10 +193,10 @@ class _Job:
         @contextmanager
         def listing() -> Iterator["_Job"]:
             with self.output.busy(f"looking for images in {self.source}"):
-                root, paths = embedding.find_images(self.source)
+                images = embedding.find_images(self.source)
             with TemporaryDirectory() as folder:
-                embedding.list_images(paths, self.made.column, Path(folder))
-                yield replace(self, source=folder, root=root or Path(), title=self.source)
+                embedding.list_images(images.paths, self.made.column, Path(folder))
+                yield replace(self, source=folder, root=images.root, title=self.source, images=images)
 
         return listing()
 
@@ -229,6 +234,9 @@ class _Job:
         made = self.made.encoder.provenance(self.made.column)
         settings = {"column": made.column, "encoder": made.encoder, "weights": made.weights, "reduce": self.reduce}
         settings |= {"preparation": made.preparation, "components": made.reduction, "skip_broken": self.made.skip}
+        settings["root"] = None if self.root is None else os.path.realpath(self.root)
+        if self.images is not None:
+            settings["images"] = f"{len(self.images.paths)} files, state {self.images.digest()[:16]}"
         progress = self.output.progress
         stream = Stream.open(
             self.source,

@@ -19,7 +19,7 @@ from candidly.encoders import ImageEncoder, TextEncoder
 from candidly.estimator import Cleaned, PartialLabelClassifier, targets
 from candidly.estimator.evaluation import Evaluation
 from candidly.estimator.verification import NOT_A_CANDIDATE, UNKNOWN
-from candidly.messages import cut, listed_names, visible
+from candidly.messages import cut, listed, listed_names, visible
 from candidly.report import write
 from candidly.report.facts import LevelFacts, ReportFacts, Truth
 from candidly.report.summary import compare
@@ -260,15 +260,23 @@ def describe_prediction_counts(counts: Mapping[str, Any], classes: int, out: str
 
 
 def describe_embedding(
-    counts: Mapping[str, int], encoder: ImageEncoder | TextEncoder, column: str, seconds: float, out: str
+    counts: Mapping[str, int],
+    others: Mapping[str, int],
+    encoder: ImageEncoder | TextEncoder,
+    column: str,
+    seconds: float,
+    out: str,
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines and the facts to print about encoded rows."""
+    """Return the lines and the facts to print about encoded rows, and about other files by their suffixes."""
     rows, broken, features, made = counts["rows"], counts["broken"], encoder.n_features_out_, encoder.provenance(column)
     lines = [f"{rows} rows, {features} features from {made.encoder} (weights {made.weights[:8]})"]
     if broken:
         lines.append(f"rows left out because their image is missing or cannot be read: {broken}")
+    if others:
+        kinds = listed(f"{suffix} {count}" for suffix, count in sorted(others.items(), key=lambda one: -one[1]))
+        lines.append(f"files left out because their suffix is not that of an image: {sum(others.values())} ({kinds})")
     lines.append(f"encoded in {seconds:.1f} s; features: {name_place(out)}")
-    facts = {"rows": rows, "broken": broken, "num_features": features, "encoder": made.encoder}
+    facts = {"rows": rows, "broken": broken, "others": others, "num_features": features, "encoder": made.encoder}
     facts |= {"version": made.version, "weights": made.weights, "seconds": seconds, "features": out}
     return lines, facts
 

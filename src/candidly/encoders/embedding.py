@@ -2,7 +2,9 @@
 
 import base64
 import glob
+import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +17,15 @@ from candidly.encoders.estimators import ImageEncoder, TextEncoder
 from candidly.encoders.images import SUFFIXES
 from candidly.tables import files, provenance
 from candidly.tables.class_columns import is_text
-from candidly.tables.parts import read_schema
+from candidly.tables.parts import find_parts, read_schema
 from candidly.tables.provenance import Provenance
 from candidly.tables.schema import check_column
 
 IMAGE = "image"
 """The column of images if they come from a folder or a pattern, by default."""
 
-LIST_ROWS = 8192
-"""Number of images in each file of a list of images."""
+LIST_ROWS = 2048
+"""Number of images in each file of a list of images: an interrupted stream encodes at most as many again."""
 
 _COMPONENTS = b"candidly.components."  # key of the metadata, followed by the encoded column
 _FEATURES = "<f4"
@@ -56,7 +58,7 @@ class Embedding:
     def items(self, table: Any, file: str) -> list[str | None]:
         """Return the paths or texts of a table."""
         check_column(table, file, self.column, self.option)
-        values = table.column(self.column)
+        values = _decoded(table.column(self.column))
         if not is_text(values.type):
             raise ValueError(
                 f"{file}: column {self.column!r} has type {values.type}; name a column of text with {self.option}"
@@ -96,6 +98,15 @@ class Embedding:
         return joined.replace_schema_metadata({**joined.schema.metadata, key: packed})
 
 
+def _decoded(values: Any) -> Any:
+    """Return a column of categories, or of another kind of text, as texts."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    return values.cast(pa.string()) if values.type == pa.string_view() else values
+
+
 def pack(components: NDArray[np.float32]) -> bytes:
     """Return components as text, for the metadata of a table."""
     rows, number = components.shape
@@ -116,8 +127,14 @@ def unpack(packed: bytes, file: str) -> NDArray[np.float32]:
 
 
 def read_like(file: str, column: str) -> tuple[Provenance, NDArray[np.float32] | None]:
-    """Return which encoder computed the features of a column in a Parquet or Arrow file, and the components, if any."""
-    found = read_schema(files.Source.of(file))
+    """Return which encoder computed the features of a column, and the components, if any.
+
+    `file` is a Parquet or Arrow file, or a folder of them.
+    """
+    part = str(find_parts(file)[0])
+    if files.is_text_file(part):
+        raise ValueError(f"{part} is a text file, which does not note an encoder; name a .parquet or .arrow file")
+    found = read_schema(files.Source.of(part))
     encoders = provenance.of_schema(found, file)
     made = next((one for one in encoders if one.column == column), None)
     if made is None:
@@ -130,29 +147,71 @@ def read_like(file: str, column: str) -> tuple[Provenance, NDArray[np.float32] |
     return made, None if packed is None else unpack(packed, file)
 
 
-def find_images(source: str) -> tuple[Path | None, list[str]]:
-    """Return the folder of images and the paths in it, sorted: of a folder and those in it, or of a pattern.
+@dataclass(frozen=True)
+class Images:
+    """Images that were found.
+
+    Attributes
+    ----------
+    root : Path
+        The folder to which the paths are relative.
+    paths : list of str
+        The images, sorted.
+    others : Counter
+        The suffixes of files that were left out, as they are not those of images, and how many files have them.
+    """
+
+    root: Path
+    paths: list[str]
+    others: Counter[str]
+
+    def digest(self) -> str:
+        """Return a digest of the images' paths, sizes and times of change."""
+        found = hashlib.sha256()
+        for path in self.paths:
+            file = os.stat(self.root / path)
+            found.update(f"{path}\0{file.st_size}\0{file.st_mtime_ns}\0".encode())
+        return found.hexdigest()
+
+
+def find_images(source: str) -> Images:
+    """Find the images in a folder and in those in it, or those that match a pattern.
 
     Files whose names begin with a dot and files with other suffixes are left out.
     """
     if os.path.isdir(source):
         root, found = Path(source), sorted(_walk(source))
     else:
-        root, found = None, sorted(name for name in glob.glob(source, recursive=True) if os.path.isfile(name))
+        matching = [source] if os.path.isfile(source) else glob.glob(source, recursive=True)
+        root, found = Path(), sorted(name for name in matching if os.path.isfile(name))
         if not found:
             raise FileNotFoundError(
                 f"{source} does not exist, or no file matches it; name a folder of images, a pattern such as "
                 "'photos/*.jpg' in quotes, or a table"
             )
-    images = [name for name in found if files.suffix_of(name) in SUFFIXES and not Path(name).name.startswith(".")]
+    shown = [name for name in found if not Path(name).name.startswith(".")]
+    images = [name for name in shown if files.suffix_of(name) in SUFFIXES]
     if not images:
         raise FileNotFoundError(f"{source} holds no image; name files that end in {', '.join(SUFFIXES)}")
-    return root, images
+    odd = next((name for name in images if name.encode(errors="replace").decode() != name), None)
+    if odd is not None:
+        raise ValueError(f"{source} holds a file whose name {odd!r} is not UTF-8; rename it")
+    others = Counter(Path(name).suffix.lower() or "without suffix" for name in shown)
+    for name in images:
+        others[Path(name).suffix.lower()] -= 1
+    return Images(root, images, +others)
 
 
 def _walk(folder: str) -> Iterator[str]:
-    for place, inner, names in os.walk(folder):
-        inner[:] = [name for name in inner if not name.startswith(".")]
+    """Yield the paths of all files in a folder and those in it, also through links, relative to it."""
+    seen = set()
+    for place, inner, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:  # a link to a folder that was searched before
+            inner.clear()
+            continue
+        seen.add(real)
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
         for name in names:
             yield Path(place, name).relative_to(folder).as_posix()
 

@@ -52,6 +52,11 @@ class Provenance:
         """What makes features comparable. Names and versions may differ, for example those of a file that was moved."""
         return self.weights, self.preparation, self.reduction
 
+    def __str__(self) -> str:
+        reduced = "" if self.reduction is None else f", components {self.reduction[:8]}"
+        prepared = self.preparation and f", {self.preparation}"
+        return f"{self.encoder} (weights {self.weights[:8]}{reduced}{prepared})"
+
     @staticmethod
     def list_to_json(encoders: Sequence["Provenance"]) -> list[dict[str, Any]]:
         """Return encoders in JSON types."""
@@ -123,12 +128,7 @@ def check_encoders(found: Sequence[Provenance], fitted: Sequence[Provenance], fi
             )
         elif other.identity != one.identity:
             raise ValueError(
-                f"{file} has features of {one.column!r} from the encoder {_describe(other)}, but the model was fitted "
-                f"on features from {_describe(one)}; encode the rows with `candidly embed --like` and a file that the "
+                f"{file} has features of {one.column!r} from the encoder {other}, but the model was fitted "
+                f"on features from {one}; encode the rows with `candidly embed --like` and a file that the "
                 "model was fitted on"
             )
-
-
-def _describe(one: Provenance) -> str:
-    reduced = "" if one.reduction is None else f", components {one.reduction[:8]}"
-    return f"{one.encoder} (weights {one.weights[:8]}{reduced}{', ' * bool(one.preparation)}{one.preparation})"

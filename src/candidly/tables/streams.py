@@ -191,6 +191,8 @@ class Stream:
                 store.replace(notes / _PLAN, _encode(plan))
             else:
                 _compare(known, plan, folder)
+        if not stream.own:
+            warn(f"shard {shard} of {source} has no files to read: their number is {len(parts)}; use fewer shards")
         return stream
 
     @property
