@@ -27,7 +27,7 @@ class Pico(Twin):
     def setup(self) -> None:
         self.q = [uniform(S_i, self.run.classes) for S_i in self.run.S]
         self.prototypes = [torch.zeros(128, dtype=torch.float64) for _ in range(self.run.classes)]
-        self.queued: deque[tuple[Tensor, int]] = deque(maxlen=min(self.settings["queue"], len(self.run.X)))
+        self.queued: deque[tuple[Tensor, int]] = deque(maxlen=self.settings["queue"])
         self.phi = 0.95
 
     def phase(self, epoch: int) -> str:

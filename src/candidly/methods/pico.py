@@ -18,11 +18,10 @@ updated before (1) is computed, and the prototypes are always updated, row by ro
 Rows that are not images have one view. Then u and k are embeddings of the same row, and only the two networks differ:
 what is left is the contrast between rows, and the prototypes.
 
-Deviations: the queue holds at most as many embeddings as there are rows; of one row, more of them are only older. The
-embedding is one linear layer on the network's last hidden layer (the authors have two layers); for net="mlp" the logits
-are computed from it. Views are those of `candidly.engine.nets.augment`. While the queue is not full, its empty places
-are left out. Among a cleaner's candidates K the classes ŷ and those of (3) are chosen; q itself keeps its weight on the
-other candidates.
+Deviations: the embedding is one linear layer on the network's last hidden layer (the authors have two layers); for
+net="mlp" the logits are computed from it. Views are those of `candidly.engine.nets.augment`. While the queue is not
+full, its empty places are left out. Among a cleaner's candidates K the classes ŷ and those of (3) are chosen; q
+itself keeps its weight on the other candidates.
 """
 
 import copy
@@ -58,7 +57,7 @@ class Pico(OneNetwork):
     temperature : float
         τ in (2).
     queue : int
-        Number of embeddings in the queue; at most as many as there are rows.
+        Number of embeddings in the queue.
     momentum : float
         m' of the momentum encoder.
     prototype_momentum : float
@@ -99,11 +98,11 @@ class Pico(OneNetwork):
                 part.project.requires_grad_(True)  # other methods keep it fixed
         self.encoder = copy.deepcopy(self.net)
         self.q = problem.initial_weights  # (R, N, C)
-        width, places = self._width(problem), min(self.queue, len(problem.X))
-        require_tensor((runs, places, width), self.q.dtype, problem.X.device)
+        width = self._width(problem)
+        require_tensor((runs, self.queue, width), self.q.dtype, problem.X.device)
         self.prototypes = new(runs, problem.num_classes, width)  # (R, C, features)
-        self.queued = new(runs, places, width)  # (R, Q, features): embeddings k
-        self.labels = new(runs, places, dtype=torch.int64)  # (R, Q): their predicted candidates
+        self.queued = new(runs, self.queue, width)  # (R, Q, features): embeddings k
+        self.labels = new(runs, self.queue, dtype=torch.int64)  # (R, Q): their predicted candidates
         self.labels.fill_(-1)  # empty places
         self.cursor = new(1, dtype=torch.int64)  # (1,): where the next embeddings are written in the queue
         self.phi = new(1).fill_(PHI_FIRST)  # (1,): φ
@@ -191,9 +190,8 @@ class Pico(OneNetwork):
 
     def _enqueue(self, key: Tensor, label: Tensor) -> None:
         """Write the embeddings over the oldest ones; if they are more than the queue holds, the last of them."""
-        size = self.queued.shape[1]
-        number = min(key.shape[1], size)
-        places = (self.cursor + torch.arange(number, device=key.device)) % size
+        number = min(key.shape[1], self.queue)
+        places = (self.cursor + torch.arange(number, device=key.device)) % self.queue
         self.queued.index_copy_(1, places, key[:, -number:])
         self.labels.index_copy_(1, places, label[:, -number:])
         self.cursor += number
