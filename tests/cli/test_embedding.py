@@ -265,6 +265,20 @@ def test_an_encoder_whose_file_was_moved_is_named_beside_like(place, capsys):
     assert "features has features from onnx:net (weights cdcdcdcd, components " in message
 
 
+@pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
+@pytest.mark.parametrize("command", ["fit {} --out model", "clean {} --out cleaned/ --train-rows 100"])
+def test_files_of_one_table_have_one_encoder(command, order, place, capsys):
+    Path("mixed").mkdir()
+    header, *lines = Path("photos.csv").read_text().splitlines()
+    Path("photos.csv").write_text("\n".join([header, *lines * 10]) + "\n")
+    for encoder, name in zip(("efficientnet-lite0", "onnx:OTHER"), order, strict=True):
+        out = f"--encoder {encoder} --out mixed/{name}.parquet"
+        assert run(f"embed photos.csv --image photo --root photos {out}", capsys)[0] == 0
+    message = refused(command.format("mixed --candidates tags"), capsys)
+    assert "mixed/2.parquet has features from" in message
+    assert "encode all files with one encoder" in message
+
+
 def test_categories_are_texts(place, capsys):
     paths = pa.array([f"{path.relative_to('photos')}" for path in sorted(Path("photos").rglob("*.png"))])
     pq.write_table(pa.table({"photo": paths.dictionary_encode()}), "photos/listed.parquet")

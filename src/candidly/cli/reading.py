@@ -20,7 +20,7 @@ from candidly.tables import exports, files, labelled
 from candidly.tables.column_encoders import Category
 from candidly.tables.features import Features
 from candidly.tables.labelled import Labelled, VoteColumns
-from candidly.tables.parts import count_rows, find_parts, read_blocks
+from candidly.tables.parts import check_same_encoders, count_rows, find_parts, read_blocks
 from candidly.tables.provenance import check_encoders, of_table
 from candidly.tables.schema import Schema, check_column
 from candidly.tables.streams import Rows
@@ -132,6 +132,7 @@ def read_share(table: str, candidates: str, reading: ReadingOptions, rank: int =
         raise ValueError(
             f"{table} has {sum(counts)} rows for {ranks} processes; each needs at least {_LEAST_ROWS}, so start fewer"
         )
+    check_same_encoders(parts)
     found, at = [], 0
     for part, count in zip(parts, counts, strict=True):
         if at < stop and start < at + count:

@@ -40,7 +40,7 @@ from candidly.report import saved, summarise
 from candidly.store import states
 from candidly.tables import class_columns, delimited, files, labelled
 from candidly.tables.class_columns import Block, Names
-from candidly.tables.parts import find_parts, is_several
+from candidly.tables.parts import check_same_encoders, find_parts, is_several
 from candidly.tables.schema import Schema, check_column
 from candidly.tables.streams import Rows, Stream
 
@@ -305,6 +305,7 @@ def _write_sample(
     import pyarrow as pa
 
     is_text = files.is_text_file(sample)
+    check_same_encoders([part.path for part in stream.parts])
     names = Names(schema.separator, classes)
     column = str(schema.candidates)
     found = []

@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +18,7 @@ from candidly.checks import arguments
 from candidly.checks.limits import check_bytes
 from candidly.tables import delimited, files
 from candidly.tables.arrow_sizes import unpacked_sizes
+from candidly.tables.provenance import Provenance, of_schema
 
 BLOCK_ROWS = 1 << 16
 """Rows that are read at a time, at most."""
@@ -202,6 +203,22 @@ def read_schema(source: files.Source) -> Any:
         file.seek(0)
         with (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file) as reader:
             return reader.schema
+
+
+def check_same_encoders(parts: Sequence[Path]) -> None:
+    """Raise ValueError if the files of a table have features of different encoders; text files do not note them."""
+    if files.is_text_file(parts[0]):
+        return
+    first: Sequence[Provenance] = ()
+    for number, part in enumerate(parts):
+        found = of_schema(read_schema(files.Source.of(part)), str(part))
+        first = found if number == 0 else first
+        if {one.column: one.identity for one in found} != {one.column: one.identity for one in first}:
+            here, there = (", ".join(map(str, made)) or "no encoder" for made in (found, first))
+            raise ValueError(
+                f"{part} has features from {here}, and {parts[0]} from {there}; encode all files with one encoder "
+                "(`candidly embed --like`)"
+            )
 
 
 def _parquet_blocks(source: files.Source, rows: int, columns: Collection[str] | None) -> Iterator[Any]:
