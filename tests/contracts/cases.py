@@ -27,7 +27,7 @@ MORE_CLEANERS = CLEANERS | {
     "random": Random(Conformal(warmup=1)),
 }
 # Settings under which all that a method does over many epochs happens within the few of RECIPE.
-_SOON = {"warmup": 1, "start": 2, "every": 2}
+_SOON = {"warmup": 1, "start": 2, "every": 2, "queue": 64}  # a queue of 8192 is slow, and never full
 _EASILY = {"confidence": 0.3, "theta": 0.3}
 
 
