@@ -1,5 +1,8 @@
 """Every encoder, with packaged, random or handmade weights; and what is said when one cannot be loaded."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -199,6 +202,31 @@ def test_onnx_of_bytes_and_with_other_means(package, pictures, tmp_path):
     scaled = ImageEncoder(f"onnx:{file}", device="cpu")
     assert np.allclose(scaled.fit_transform(pictures) * 255, raw, atol=1e-2)
     assert scaled.provenance("photo").weights != encoder.provenance("photo").weights
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("ViT-B-32/laion2b", ("ViT-B-32", "laion2b")),
+        ("hf-hub:org/net", ("hf-hub:org/net", None)),
+        ("local-dir:/nets/a", ("local-dir:/nets/a", None)),
+    ],
+)
+def test_names_of_open_clip(name, asked, monkeypatch):
+    class Damaged(Exception):
+        """Such as an error of unpickling, which torch raises for weights."""
+
+    found = []
+
+    def create_model(architecture, pretrained, weights_only):
+        assert weights_only
+        found.append((architecture, pretrained))
+        raise Damaged("weights are\ncut off")
+
+    monkeypatch.setitem(sys.modules, "open_clip", SimpleNamespace(create_model=create_model))
+    with pytest.raises(OSError, match=r"open_clip:.* cannot be loaded \(weights are cut off\); check its name"):
+        networks.load(f"open_clip:{name}", "image", torch.device("cpu"))
+    assert found == [asked]
 
 
 def test_the_digest_of_onnx_covers_weights_in_other_files(package, pictures, tmp_path):
