@@ -260,7 +260,7 @@ class ImageEncoder(_Encoder):
     def _batches(self, items: Any, size: int, loaded: _Loaded) -> Iterator[tuple[Tensor, NDArray[np.bool_]]]:
         network, device = loaded.network, loaded.device
         prepare = network.preparation
-        assert prepare is not None, "an encoder of images says how it prepares them"
+        assert isinstance(prepare, images.Preparation), "an encoder of images says how it prepares them"
         if isinstance(items, np.ndarray):
             for start in range(0, len(items), size):
                 batch = images.to_tensors(items[start : start + size]).to(device)

@@ -39,7 +39,7 @@ class Network:
     encode: Callable[[Any], Tensor]
     version: str
     weights: str
-    preparation: Preparation | None = None
+    preparation: Preparation | str | None = None
     batch_size: int | None = None
 
 
