@@ -401,6 +401,11 @@ def test_a_download_that_fails_is_explained(package, monkeypatch):
         ('{"size": {"height": 1e9, "width": 16}}', "must name height and width"),
         ('{"size": 16, "resample": 0}', "not supported .resample"),
         ('{"size": 16, "do_pad": true}', "not supported .do_pad"),
+        ('{"size": 16, "resample": [2]}', "not supported .resample"),
+        ('{"size": 16, "image_mean": 0.5}', "image_mean"),
+        ('{"size": 16, "image_std": [1, 1, 0]}', "image_std"),
+        ('{"size": {"shortest_edge": "20"}, "do_center_crop": true, "crop_size": 16}', "shortest_edge"),
+        ('{"size": 16, "crop_pct": "all"}', "crop_pct"),
         ("[]", "preprocessor_config.json"),
     ],
 )

@@ -323,28 +323,41 @@ def _read_preparation(folder: Path, encoder: str) -> Preparation:
         raise OSError(f"{encoder} has no preprocessor_config.json, so it does not encode images; use another network")
     config = read_json(file)
     size = config.get("crop_size") if config.get("do_center_crop") else None
-    size, edge = size or config.get("size"), _shortest(config.get("size"))
+    size, edge = size or config.get("size"), _shortest(config.get("size"), file)
     height, width = _height_and_width(size, file)
     crop: float | None = None
     if config.get("do_center_crop") or edge is not None:
         crop = min(height, width) / edge if edge else 1.0
-    crop = config.get("crop_pct") or crop
+    if config.get("crop_pct"):
+        crop = _numbers([config["crop_pct"]], 1, "crop_pct", file)[0]
     resample = config.get("resample", 3)
-    if resample not in _INTERPOLATION or config.get("do_pad") or config.get("do_image_splitting"):
-        wrong = "resample" if resample not in _INTERPOLATION else "do_pad or do_image_splitting"
+    known = type(resample) is int and resample in _INTERPOLATION
+    if not known or config.get("do_pad") or config.get("do_image_splitting"):
+        wrong = "do_pad or do_image_splitting" if known else "resample"
         raise OSError(f"{encoder} prepares images in a way that is not supported ({wrong} in {file}); use another")
     if config.get("do_normalize", True):
-        scale = tuple(config.get("image_mean", IMAGENET_MEAN)), tuple(config.get("image_std", IMAGENET_STD))
+        mean = _numbers(config.get("image_mean", IMAGENET_MEAN), 3, "image_mean", file)
+        std = _numbers(config.get("image_std", IMAGENET_STD), 3, "image_std", file)
     else:
-        scale = (0.0,) * 3, (1.0,) * 3
-    return Preparation(height, width, *scale, crop, _INTERPOLATION[resample])
+        mean, std = (0.0,) * 3, (1.0,) * 3
+    return Preparation(height, width, mean, std, crop, _INTERPOLATION[resample])
 
 
-def _shortest(size: Any) -> int | None:
+def _numbers(values: Any, count: int, name: str, file: Path) -> tuple[float, ...]:
+    good = isinstance(values, list | tuple) and len(values) == count
+    if not good or not all(type(one) in (int, float) and abs(one) < _MOST for one in values):
+        raise OSError(f"{file} has the {name} {shown(values)}; it must be {count} numbers")
+    if name != "image_mean" and min(values) <= 0:
+        raise OSError(f"{file} has the {name} {shown(values)}; it must be positive")
+    return tuple(values)
+
+
+def _shortest(size: Any, file: Path) -> int | None:
     """Return the length of the shorter side to which images are resized before their middle is cut out, if any."""
-    if isinstance(size, int):
-        return size
-    return size.get("shortest_edge") if isinstance(size, dict) else None
+    edge = size.get("shortest_edge") if isinstance(size, dict) else size
+    if edge is not None and (type(edge) is not int or edge <= 0):
+        raise OSError(f"{file} has the shortest_edge {shown(edge)}; it must be a number of pixels")
+    return edge
 
 
 def _height_and_width(size: Any, file: Path) -> tuple[int, int]:
