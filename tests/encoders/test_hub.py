@@ -3,6 +3,7 @@
 import json
 import shutil
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -345,6 +346,28 @@ def test_clip_gives_the_features_of_texts(package, tmp_path):
     with torch.no_grad():
         wanted = network.get_text_features(tokens["input_ids"])
     assert np.allclose(found, getattr(wanted, "pooler_output", wanted), atol=1e-5)
+
+
+def test_texts_of_similar_length_are_encoded_together(monkeypatch, bert):
+    encoder = TextEncoder(f"transformers:{bert}", device="cpu", batch_size=3)
+    texts = [" ".join(n * ["bird"]) for n in (1, 9, 2, 8, 3, 7)]
+    wanted = np.concatenate([encoder.fit_transform([text]) for text in texts])
+    seen, network = [], encoder._load().network
+    monkeypatch.setattr(
+        encoder, "_loaded", replace(encoder._loaded, network=replace(network, encode=noted(network, seen)))
+    )
+    assert np.allclose(encoder.transform(texts), wanted, atol=1e-5)
+    assert [sorted(len(text.split()) for text in batch) for batch in seen] == [[7, 8, 9], [1, 2, 3]]
+
+
+def noted(network, seen):
+    """Return the function of a network that encodes; it notes what it encodes."""
+
+    def encode(batch):
+        seen.append(batch)
+        return network.encode(batch)
+
+    return encode
 
 
 @pytest.mark.parametrize(
