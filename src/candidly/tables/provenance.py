@@ -29,7 +29,7 @@ class Provenance:
     weights : str
         The SHA-256 digest of the encoder's weights.
     preparation : str
-        How an image is resized and scaled; empty for texts.
+        How an image is resized and scaled, or how a text is split into tokens and what is done with them.
     reduction : str, optional
         The SHA-256 digest of the components to which the features were reduced.
 
