@@ -1,5 +1,7 @@
 """What people get wrong in their first ten minutes with `fit`, and what it tells them."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -182,6 +184,17 @@ class Custom(Proden):
 def test_what_a_custom_method_returns_is_checked(part, change, message):
     with pytest.raises(ValueError, match=message):
         train(Custom(**{part: change})).predict(problem().X)
+
+
+@pytest.mark.parametrize("shape", [(FEATURES,), (3, 4, 4)])
+@pytest.mark.parametrize("views", [("strng",), "strong", "", ("weak", None), ("weak", ["strong"]), None])
+def test_views_that_do_not_exist_are_refused(views, shape):
+    method = Proden()
+    method.views = views
+    data = Problem.of(torch.rand(ROWS, *shape), problem().S)
+    message = f"views of the method Proden is {views!r}; it must be a tuple of some of weak, cutout, strong, such as"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        fit(data, method, None, Recipe(epochs=1, batch_size=4), device="cpu")
 
 
 class Keeping(Cleaner):
