@@ -1,5 +1,7 @@
 """What people get wrong in their first ten minutes with `fit`, and what it tells them."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from candidly.engine.contract import Cleaner
 from candidly.engine.fitting import fit
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
-from candidly.methods import Cc, Proden, Valen
+from candidly.methods import Cc, Pico, Proden, Valen
 
 ROWS, FEATURES, CLASSES = 12, 3, 4
 
@@ -114,6 +116,42 @@ def test_networks_that_cannot_be_used_are_named(net, message):
         fit(problem(shift=0.5), Proden(), None, Recipe(epochs=1, batch_size=4), net=net, device="cpu")
 
 
+class WithFeatures(nn.Module):
+    """A network whose features are passed through a function."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.body, self.head, self.change = nn.Linear(FEATURES, 6), nn.Linear(6, CLASSES), change
+
+    def features(self, x):
+        return self.change(self.body(x))
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+@pytest.mark.parametrize("method", [Pico, Valen])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h: h[..., None, None], r"returns a tensor of shape \(2, 6, 1, 1\) and dtype torch.float32"),
+        (lambda h: h[0], r"returns a tensor of shape \(6,\)"),
+        (lambda h: h[:1], r"returns a tensor of shape \(1, 6\)"),
+        (lambda h: h.double(), r"shape \(2, 6\) and dtype torch.float64; .* \(2, D\) and dtype torch.float32, such as"),
+        (lambda h: h.long(), "and dtype torch.int64"),
+        (lambda h: (h, h), r"returns \(tensor.* instead of a tensor"),
+        (lambda h: None, "returns None instead of a tensor"),
+        (lambda h: 1 / 0, "failed with ZeroDivisionError"),
+    ],
+)
+def test_what_features_of_a_custom_network_are_is_checked(method, change, message):
+    wanted = r"rows of shape \(2, 3\) must become one vector each, of shape \(2, D\)"
+    with pytest.raises(ValueError, match=rf"^\.features\(x\) of net=.*<lambda> .*{message}") as found:
+        train(method(), net=lambda: WithFeatures(change))
+    found.match(wanted)
+    assert train(net=lambda: WithFeatures(change)).runs == 1  # a method that does not use them does not ask for them
+
+
 class Custom(Proden):
     """A method with one changed part."""
 
@@ -146,6 +184,17 @@ class Custom(Proden):
 def test_what_a_custom_method_returns_is_checked(part, change, message):
     with pytest.raises(ValueError, match=message):
         train(Custom(**{part: change})).predict(problem().X)
+
+
+@pytest.mark.parametrize("shape", [(FEATURES,), (3, 4, 4)])
+@pytest.mark.parametrize("views", [("strng",), "strong", "", ("weak", None), ("weak", ["strong"]), None])
+def test_views_that_do_not_exist_are_refused(views, shape):
+    method = Proden()
+    method.views = views
+    data = Problem.of(torch.rand(ROWS, *shape), problem().S)
+    message = f"views of the method Proden is {views!r}; it must be a tuple of some of weak, cutout, strong, such as"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        fit(data, method, None, Recipe(epochs=1, batch_size=4), device="cpu")
 
 
 class Keeping(Cleaner):

@@ -142,6 +142,15 @@ def test_save_and_load_images(tmp_path):
     assert_same(model, Model.load(tmp_path), X=images.X)
 
 
+def test_save_and_load_a_model_that_averages_over_mirror_images(tmp_path):
+    data, recipe = bytes_problem(), dataclasses.replace(RECIPE, test_flips=True)
+    model = fit(data, Proden(), recipe=recipe, net="linear", device="cpu")
+    model.save(tmp_path)
+    assert_same(model, Model.load(tmp_path), X=data.X)
+    unlike = dataclasses.replace(model, recipe=RECIPE)
+    assert not torch.equal(unlike.predict(data.X), model.predict(data.X))
+
+
 def bytes_problem(stored=np.uint8, n=N, side=4, **keywords):
     """Images of bytes with a scaling, kept as bytes or as another type of number."""
     rng = np.random.default_rng(5)

@@ -557,20 +557,23 @@ def test_recipes():
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+@pytest.mark.parametrize("optimiser", ["adam", "sgd", "nesterov"])
 def test_recipe_and_device_choose_the_optimiser(optimiser, device, monkeypatch):
     """Every step tells its number twice: on the device and on the host."""
     used = []
-    kind = {"adam": engine.HostAdam if device == "cpu" else engine.Adam, "sgd": engine.Sgd}[optimiser]
-    for one in (engine.Adam, engine.HostAdam, engine.Sgd):
+    adam = engine.HostAdam if device == "cpu" else engine.Adam
+    kind = {"adam": adam, "sgd": engine.Sgd, "nesterov": engine.Nesterov}[optimiser]
+    decay = None if optimiser == "sgd" else 0.03
+    for one in (engine.Adam, engine.HostAdam, engine.Sgd, engine.Nesterov):
 
         def update(self, grads, clock, index, plain=one.update):
-            used.append((type(self), int(clock), index))
+            used.append((type(self), getattr(self, "weight_decay", None), int(clock), index))
             plain(self, grads, clock, index)
 
         monkeypatch.setattr(one, "update", update)
-    train(Supervised(), recipe=dataclasses.replace(RECIPE, optimiser=optimiser), device=device, graph="off")
-    assert used == [(kind, t, t) for t in range(EPOCHS * STEPS)]
+    recipe = dataclasses.replace(RECIPE, optimiser=optimiser, weight_decay=0.03)
+    train(Supervised(), recipe=recipe, device=device, graph="off")
+    assert used == [(kind, decay, t, t) for t in range(EPOCHS * STEPS)]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -749,16 +752,22 @@ def test_eager_and_captured_training_agree_with_fused_kernels(name):
     assert np.allclose(plain.history["loss"][0], graph.history["loss"][0], rtol=1e-4, atol=0)
 
 
+# Batches of 512 would be one step per epoch, too few for a graph; a rate of 0.2 ends at probabilities of 0 and 1.
+STRONG = dataclasses.replace(RECIPES["strong"], epochs=2, batch_size=8, max_lr=0.02)
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["proden", "crosel"])
-def test_images_on_cuda(name):
+@pytest.mark.parametrize(
+    ("name", "recipe"), [("proden", RECIPE), ("crosel", RECIPE), ("plcr", STRONG), ("pico", STRONG)]
+)
+def test_images_on_cuda(name, recipe):
     """Convolutions in bfloat16: repeatable to the bit when asked for, and the same with and without a graph."""
     generator = np.random.default_rng(0)
     X, S = generator.integers(256, size=(40, 3, 32, 32), dtype=np.uint8), np.ones((40, C), dtype=bool)
     S[np.arange(40), np.arange(40) % C] = False
     data = Problem.of(X, S, seeds=[0, 1], scale=1 / 255)
-    keywords = {"method": method_of(name), "data": data, "device": "cuda", "net": "resnet9", "deterministic": True}
-    first, again, eager = (train(graph=graph, **keywords) for graph in ("on", "on", "off"))
+    keywords = {"method": method_of(name), "recipe": recipe, "data": data, "device": "cuda", "net": "resnet9"}
+    first, again, eager = (train(graph=graph, deterministic=True, **keywords) for graph in ("on", "on", "off"))
     assert torch.equal(first.predict(X), again.predict(X))
     assert torch.allclose(first.predict(X), eager.predict(X), rtol=0, atol=1e-2)
     assert first.problem.X.dtype == torch.uint8

@@ -1,16 +1,51 @@
 """Slow literal twin of CroSel."""
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import count
 from statistics import fmean
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from candidly.engine.nets.sampling import log_gamma_sample
 from candidly.engine.problem import stream
 from tests.oracles.labels import argmax, candidate_loss, cross_entropy, softmax
 from tests.oracles.runs import Rows, Set, Weights
 from tests.oracles.twin import Twin
+
+
+def probabilities_of_views(net: nn.Module, views: Sequence[Tensor]) -> list[list[Weights]]:
+    """Return the softmax of each view and image; the network sees all views in one batch."""
+    z = net(torch.cat(list(views)).flatten(1)).tolist()
+    size = len(views[0])
+    return [[softmax(z_i) for z_i in z[view * size : (view + 1) * size]] for view in range(len(views))]
+
+
+def mean_weights(several: Sequence[Weights]) -> Weights:
+    return [fmean(values) for values in zip(*several, strict=True)]
+
+
+def inside(p: Weights, S: Set) -> Weights:
+    """Compute norm_S(p)."""
+    total = sum(p[j] for j in S)
+    return [p_j / total if j in S else 0.0 for j, p_j in enumerate(p)]
+
+
+def soft_loss_of_views(net: nn.Module, views: Sequence[Tensor], kept: Sequence[Set], noise: Tensor) -> Tensor:
+    """L_soft of one network on two views: what it says of one view is the target of the other, then MixUp."""
+    first, second = probabilities_of_views(net, views)
+    images = [*views[0], *views[1]]
+    targets = [inside(p, S) for p, S in zip([*second, *first], [*kept, *kept], strict=True)]
+    pair = log_gamma_sample(torch.full((2,), 0.75, dtype=torch.float64), noise[0, 1:].view(2, -1)).exp().tolist()
+    weight = max(pair) / sum(pair)
+    partners = sorted(range(len(images)), key=lambda image: noise[image, 0].item())
+    mixed, mixed_targets = [], []
+    for own, partner in enumerate(partners):
+        mixed.append(weight * images[own] + (1 - weight) * images[partner])
+        pairs = zip(targets[own], targets[partner], strict=True)
+        mixed_targets.append([weight * q + (1 - weight) * other for q, other in pairs])
+    return cross_entropy(mixed_targets, net(torch.stack(mixed).flatten(1)))
 
 
 class Crosel(Twin):
@@ -58,11 +93,7 @@ class Crosel(Twin):
         """A row that is visited a second time, to fill an epoch's last batch, reads what its first visit stored."""
         swept = self.banks[name] and self.settings["bank"] == "sweep"
         bank = self.banks[name][-1] if swept else self.visited[name]
-        found = []
-        for i, kept_i in zip(rows, kept, strict=True):
-            total = sum(bank[i][j] for j in kept_i)
-            found.append([bank[i][j] / total if j in kept_i else 0.0 for j in range(self.run.classes)])
-        return found
+        return [inside(bank[i], kept_i) for i, kept_i in zip(rows, kept, strict=True)]
 
     def epoch_end(self, epoch: int) -> None:
         everything = list(range(len(self.run.X)))

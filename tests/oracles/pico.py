@@ -1,4 +1,4 @@
-"""Slow literal twin of PiCO on rows that are not images: the only view is the row."""
+"""Slow literal twin of PiCO."""
 
 from collections import deque
 
@@ -33,11 +33,16 @@ class Pico(Twin):
     def phase(self, epoch: int) -> str:
         return "main" if epoch else "first"
 
-    def step(self, rows: Rows, u: Tensor, phase: str) -> Tensor:
+    def views(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return the weak and the strong view: of rows that are not images, the rows themselves."""
         x = self.run.X[rows]
-        z, queries = logits_and_embeddings(self.nets["net"], x)
+        return x, x
+
+    def step(self, rows: Rows, u: Tensor, phase: str) -> Tensor:
+        weak, strong = self.views(rows)
+        z, queries = logits_and_embeddings(self.nets["net"], weak)
         with torch.no_grad():
-            _, keys = logits_and_embeddings(self.nets["encoder"], x)
+            _, keys = logits_and_embeddings(self.nets["encoder"], strong)
         p = [softmax(z_i) for z_i in z.tolist()]
         kept = self.candidates(rows, p)
         labels = [max(kept_i, key=lambda j: p_i[j]) for p_i, kept_i in zip(p, kept, strict=True)]

@@ -1,6 +1,6 @@
 """Building a method's networks for a problem, and listing and copying their tensors."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -53,7 +53,7 @@ def builder(
             raise ValueError(f"net={factory_name(kind)} returned a network on the meta device; create it on the CPU")
         network = network.to(problem.X.device, problem.dtype)
         if isinstance(network, Separate) and callable(kind):
-            _check_custom(network, kind, problem)
+            _check_custom(network, kind, problem, features)
         return network
 
     return build_net
@@ -69,7 +69,7 @@ def _fitting(network: nn.Module, problem: Problem, room: int) -> nn.Module:
     return network.to_empty(device=problem.X.device) if unfilled else network
 
 
-def _check_custom(network: Separate, factory: Factory, problem: Problem) -> None:
+def _check_custom(network: Separate, factory: Factory, problem: Problem, features: bool) -> None:
     """Check custom networks and what they return for two rows, and warn of dropout."""
     name = f"net={factory_name(factory)}"
     parameters = [parameter for net in network.nets for parameter in net.parameters()]
@@ -80,6 +80,8 @@ def _check_custom(network: Separate, factory: Factory, problem: Problem) -> None
     network.eval()
     for run, net in enumerate(network.nets):
         _check_output(net, x[run // copies].clone(), problem, name)
+        if features:
+            _check_features(net, x[run // copies].clone(), problem, name)
     network.train()
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
         warn(
@@ -95,15 +97,7 @@ def _check_output(net: nn.Module, x: Tensor, problem: Problem, name: str) -> Non
     if not any(parameter.requires_grad for parameter in net.parameters()):
         raise ValueError(f"{name} returned a {type(net).__name__} without trainable parameters; nothing can be learned")
     before = x.clone()
-    try:
-        found = net(x)
-    except Exception as error:
-        if fault(error):
-            raise
-        reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"{name} failed with {type(error).__name__} ({reason}); {task}") from error
-    if not isinstance(found, Tensor):
-        raise ValueError(f"{name} returns {shown(found)} instead of a tensor; {task}")
+    found = _applied(net, x, name, task)
     if found.shape != wanted or found.dtype != problem.dtype:
         kind = f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
         raise ValueError(f"{name} returns {kind}; {task} and dtype {problem.dtype}")
@@ -111,6 +105,30 @@ def _check_output(net: nn.Module, x: Tensor, problem: Problem, name: str) -> Non
         raise ValueError(f"{name} returns logits without a gradient, so nothing can be learned; leave out detach()")
     if not torch.equal(x, before):
         raise ValueError(f"{name} changes its input, the rows, in place; use inplace=False in its first layers")
+
+
+def _check_features(net: Any, x: Tensor, problem: Problem, name: str) -> None:
+    """Raise ValueError unless ``.features(x)`` of a custom network maps two rows to vectors."""
+    name = f".features(x) of {name}"
+    task = f"rows of shape {tuple(x.shape)} must become one vector each, of shape ({len(x)}, D)"
+    found = _applied(net.features, x, name, task)
+    if found.ndim != 2 or len(found) != len(x) or found.dtype != problem.dtype:
+        kind = f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
+        raise ValueError(f"{name} returns {kind}; {task} and dtype {problem.dtype}, such as the last layer's input")
+
+
+def _applied(function: Callable[[Tensor], Any], x: Tensor, name: str, task: str) -> Tensor:
+    """Return what a custom function makes of rows; raise ValueError if it fails or returns no tensor."""
+    try:
+        found = function(x)
+    except Exception as error:
+        if fault(error):
+            raise
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{name} failed with {type(error).__name__} ({reason}); {task}") from error
+    if not isinstance(found, Tensor):
+        raise ValueError(f"{name} returns {shown(found)} instead of a tensor; {task}")
+    return found
 
 
 def check_networks(method: Method) -> dict[str, nn.Module]:

@@ -91,8 +91,9 @@ class BuildNet(Protocol):
     """The function that a method's `setup` builds networks with.
 
     Without a name it builds the classifier that the user chose as `net`. `features` requires one with
-    ``.features(x)``. `copies` builds several independent ones per run, stacked like runs: copy k of run r has the index
-    ``r·copies + k``. With the name "decoder" it builds a decoder from `inputs` to `outputs` numbers.
+    ``.features(x)``, which returns a vector per row. `copies` builds several independent ones per run, stacked like
+    runs: copy k of run r has the index ``r·copies + k``. With the name "decoder" it builds a decoder from `inputs` to
+    `outputs` numbers.
     """
 
     def __call__(

@@ -25,6 +25,7 @@ from candidly.engine.device import capture, no_capture
 from candidly.engine.groups import last_step, remove_steps, shard_name, step_name
 from candidly.engine.memory import require_schedule
 from candidly.engine.model import Model
+from candidly.engine.nets.augment import VIEWS
 from candidly.engine.nets.build import Factory
 from candidly.engine.nets.synchronise import synchronise
 from candidly.engine.optim import NUMBERS_PER_WEIGHT, Adam, HostAdam, Nesterov, Optimiser, Sgd, schedule
@@ -62,6 +63,7 @@ class Training:
     ):
         on_cuda = problem.X.device.type == "cuda"
         _check_images(problem, recipe)
+        _check_views(method)
         self.recipe = recipe
         self.cleaner = copy.copy(cleaner)
         self.method = copy.copy(method)
@@ -422,6 +424,16 @@ def _check_images(problem: Problem, recipe: Recipe) -> None:
             raise ValueError(
                 f"rows have shape {shape}, but {setting} flips (channels, height, width) images; use another recipe"
             )
+
+
+def _check_views(method: Method) -> None:
+    """Raise ValueError unless the views of a method are known ones, also where rows are not images."""
+    views: Any = method.views
+    if not isinstance(views, tuple | list) or not all(isinstance(kind, str) and kind in VIEWS for kind in views):
+        raise ValueError(
+            f"views of the method {type(method).__name__} is {arguments.shown(views)}; it must be a tuple of some of "
+            f"{', '.join(VIEWS)}, such as ('strong',)"
+        )
 
 
 def _unreached(nets: Sequence[nn.Module], parameters: Sequence[Tensor], grads: Sequence[Tensor | None]) -> str:

@@ -249,6 +249,34 @@ def test_own_factory_with_features():
     assert torch.equal(net.features(x), x + 1)
 
 
+class OwnWithFeatures(nn.Module):
+    """A user's network whose logits are computed from its features."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(D, 6), nn.Tanh()), nn.Linear(6, C)
+
+    def features(self, x):
+        return self.body(x)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+@pytest.mark.parametrize("net", ["mlp", OwnWithFeatures], ids=str)
+def test_both_are_the_logits_and_the_features(net):
+    net = builds.build(net, (D,), C, generators(5, 6), features=True)
+    x = torch.rand(2, B, D)
+    for mode in (True, False):
+        net.train(mode)
+        logits, features = net.both(x)
+        assert torch.equal(logits, net(x))
+        assert torch.equal(features, net.features(x))
+        first_layer = next(net.parameters())
+        for one in (logits, features):
+            assert torch.autograd.grad(one[..., 0].sum(), first_layer, retain_graph=True)[0].any()
+
+
 @pytest.mark.parametrize("net", [small, "linear"])
 def test_missing_features(net):
     with pytest.raises(ValueError, match=r"needs \.features\(x\)"):

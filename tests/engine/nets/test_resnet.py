@@ -83,6 +83,20 @@ def test_equals_its_description(full):
         assert full(x).shape == (2, 10)
 
 
+@pytest.mark.usefixtures("narrow")
+def test_both_are_the_logits_and_the_features():
+    """In evaluation mode, and in training mode, where the head and the projection are trained together."""
+    net = build(features=True)
+    x, _ = images(4)
+    for mode in (True, False):
+        net.train(mode)
+        with torch.no_grad():
+            logits, features = net.both(x)
+            assert torch.equal(logits, net(x))
+            assert torch.equal(features, net.features(x))
+    torch.testing.assert_close(features.norm(dim=-1), torch.ones(4))
+
+
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 28), (32, 32)])
 def test_refuses_other_images(shape):
     with pytest.raises(ValueError, match="resnet9 reads"):
