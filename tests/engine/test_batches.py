@@ -13,10 +13,17 @@ from candidly.engine import batches
 from candidly.engine.batches import Batch, Sweep, evaluating, scaled
 from candidly.engine.building import builder
 from candidly.engine.fitting import fit
+from candidly.engine.footprint import _Live
+from candidly.engine.nets import resnet
 from candidly.engine.nets.augment import NOISE_PER_STRONG_VIEW, NOISE_PER_VIEW, VIEWS, flip_crop, strong_view
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.methods import Proden
+
+
+def make_images(runs, n, side):
+    images = torch.zeros(n, 3, side, side, dtype=torch.uint8)
+    return Problem.of(images, np.eye(2, dtype=bool)[np.arange(n) % 2], seeds=range(runs))
 
 
 def make_problem(sizes, seeds=None, n=None, **keywords):
@@ -236,6 +243,22 @@ def test_a_sweep_equals_evaluating_row_by_row(numbers, monkeypatch):
             torch.testing.assert_close(found[:, row : row + 1], method.net(x).softmax(-1))
     for run in range(2):
         torch.testing.assert_close(some[run], found[run, chosen[run]])
+
+
+@pytest.mark.parametrize(("runs", "side", "rows"), [(1, 32, 32), (40, 32, 32), (64, 32, 21), (1, 64, 8), (1, 512, 1)])
+def test_a_block_of_images_is_small(runs, side, rows):
+    """A convolution has many more numbers than an image has: 128 per pixel, and all runs have their inputs at once."""
+    assert batches.block_size(make_images(runs, 2, side)) == rows
+
+
+def test_a_sweep_over_images_takes_little_memory(monkeypatch):
+    monkeypatch.setattr(resnet, "_WIDEST", 8)
+    problem, method = make_images(1, 48, 32), Proden()
+    method.setup(problem, builder(problem, "resnet9"))
+    with _Live() as live:
+        Sweep(problem, method)(method.predict)
+    # At most three results of the largest layer are alive: of a convolution, its normalisation and its ReLU.
+    assert 4 * batches._BLOCK_NUMBERS["cpu"] < live.peak <= 3 * 4 * batches._BLOCK_NUMBERS["cpu"]
 
 
 def test_a_sweep_restores_training_mode_and_changes_nothing():

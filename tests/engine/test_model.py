@@ -133,6 +133,17 @@ def test_classes_of_candidates_can_be_saved(tmp_path):
     assert Model.load(tmp_path).problem.classes == tuple(S.classes)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_of_low_precision_loads(dtype, tmp_path):
+    """Problems may not have it any more, but models of 0.1 may."""
+    data = problem()
+    model = train(data=dataclasses.replace(data, X=data.X.to(dtype), shift=None, scale=None))
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert loaded.problem.dtype == dtype
+    assert torch.equal(loaded.predict(data.X), model.predict(data.X))
+
+
 def test_save_and_load_images(tmp_path):
     rng = np.random.default_rng(0)
     data = problem()

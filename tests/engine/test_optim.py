@@ -226,16 +226,31 @@ class Headed(nn.Module):
         return self.head(self.body(x).relu())
 
 
+class Deep(Headed):
+    """A custom network whose head has several layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Sequential(nn.LayerNorm(40), nn.Linear(40, 20), nn.Tanh(), nn.Linear(20, 3), nn.Identity())
+
+
 @pytest.mark.parametrize(
-    ("net", "inputs"), [("linear", 40), ("mlp", 300), (Headed, 40), (lambda: Headed(bias=False), 40)]
+    ("net", "inputs", "weight"),
+    [
+        ("linear", 40, "head.weight"),
+        ("mlp", 300, "head.weight"),
+        (Headed, 40, "head.weight"),
+        (lambda: Headed(bias=False), 40, "head.weight"),
+        (Deep, 20, "head.3.weight"),
+    ],
 )
-def test_nesterov_slows_heads_down_by_their_inputs(net, inputs):
+def test_nesterov_slows_heads_down_by_their_inputs(net, inputs, weight):
     generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
     ours = build(net, (40,), 3, generators).double()
     twin = copy.deepcopy(ours)
     optimiser = optim.Nesterov(ours, [0.1] * 5, 0.01)
-    weights = [parameter for name, parameter in twin.named_parameters() if name.endswith("head.weight")]
-    others = [parameter for parameter in twin.parameters() if all(parameter is not weight for weight in weights)]
+    weights = [parameter for name, parameter in twin.named_parameters() if name.endswith(weight)]
+    others = [parameter for name, parameter in twin.named_parameters() if not name.endswith(weight)]
     groups = [{"params": others}, {"params": weights, "lr": 0.1 * 16 / inputs}]
     theirs = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
     for t in range(5):
@@ -247,6 +262,15 @@ def test_nesterov_slows_heads_down_by_their_inputs(net, inputs):
         twin(x).square().mean().backward()
         theirs.step()
         assert equal(ours, twin)
+
+
+def test_heads_without_a_linear_layer_are_not_found():
+    net = Headed()
+    assert list(optim.head_inputs(net)) == [id(net.head.weight)]
+    net.head = nn.Sequential(nn.LayerNorm(40))
+    assert not optim.head_inputs(net)
+    net.head = nn.utils.parametrizations.weight_norm(nn.Linear(40, 3))  # whose weight is computed
+    assert not optim.head_inputs(net)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 10, 1000])

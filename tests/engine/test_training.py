@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from candidly.cleaning import Cleaner, Conformal, Random
+from candidly.engine import fitting
 from candidly.engine import training as engine
 from candidly.engine.batches import Batch
 from candidly.engine.device import find_device
@@ -103,6 +104,7 @@ def interrupted(step, *arguments, times=1, **keywords):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Training, "advance", advance)
+        patch.setattr(fitting, "count_groups", lambda *_, **__: 1)  # it takes steps to measure memory
         with pytest.raises(KeyboardInterrupt):
             train(*arguments, **keywords)
     assert len(taken) == step
@@ -394,6 +396,29 @@ def test_another_number_of_threads_is_said(tmp_path):
     with pytest.warns(UserWarning, match=r"was trained with 3 threads, and torch now uses 1: .* last bits") as seen:
         train(checkpoint=tmp_path)
     assert len(seen) == 1
+
+
+class Unnamed(nn.Module):
+    """A user's network whose last layer is not called head."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(D, C)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+@pytest.mark.parametrize("method", [Proden(), Crosel(1, 0.3)])  # one network, and two
+def test_a_last_layer_that_is_not_found_is_said_once(method, monkeypatch):
+    monkeypatch.setattr(fitting, "count_groups", lambda *_, **__: 2)
+    recipe = dataclasses.replace(RECIPE, epochs=2, optimiser="nesterov")
+    with pytest.warns(UserWarning, match=r"net=Unnamed has no layer called 'head', .*; name the last layer") as seen:
+        fit(problem(), method, None, recipe, net=Unnamed, device="cpu")
+    assert len(seen) == 1
+    fit(problem(), method, None, dataclasses.replace(recipe, optimiser="adam"), net=Unnamed, device="cpu")
+    for net in (Small, "mlp", "linear"):
+        fit(problem(), method, None, recipe, net=net, device="cpu")
 
 
 def test_one_checkpoint_folder_has_one_training(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from candidly.engine import training as engine
 from candidly.engine.fitting import fit
 from candidly.engine.model import Model
 from candidly.engine.nets import mlp as nets
+from candidly.engine.nets import resnet
 from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.training import Training
@@ -32,6 +33,7 @@ CLEANERS: dict[str, Cleaner | None] = {
     "holdout": Conformal(rule="permanent", warmup=1, calibration="holdout", stop=1.0),
 }
 RECIPE = Recipe(epochs=4, batch_size=8)
+MANY = 2**30  # runs that certainly do not fit, so that two of them are measured
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +113,7 @@ def test_four_times_the_allowed_memory_takes_four_groups(monkeypatch: pytest.Mon
     stack = train(problem, Heavy(), net="linear")
     parts = [train(problem.take_runs(runs), Heavy(), net="linear") for runs in groups.split(8, 4)]
     build = lambda runs: Training(problem.take_runs(runs), Heavy(), Cleaner(), RECIPE, "linear")  # noqa: E731
-    measured = footprint.measure(build, 2**40)
+    measured = footprint.measure(build, MANY, 2**40)
     assert measured is not None
     need = measured.of(8, 8)
     assert 8 * 2**25 <= need <= 8.1 * 2**25
@@ -164,7 +166,7 @@ def test_rows_on_the_device_count_once() -> None:
         return Training(part, Proden(), Cleaner(), RECIPE, "linear")
 
     shared = problem.X.nbytes
-    exact, bound = footprint.measure(build, 2**40), footprint.measure(build, 0, shared)
+    exact, bound = footprint.measure(build, MANY, 2**40), footprint.measure(build, 3, 0, shared)
     assert exact is not None
     assert bound is not None
     assert exact.of(2, 2) <= bound.of(2, 2) == 2 * exact.of(1, 1) - shared
@@ -383,13 +385,72 @@ def test_the_footprint_of_many_runs_follows_from_that_of_two(name: str, cleaner:
         part = problem.take_runs(runs)
         return Training(part, make_method(name), cleaner or Cleaner(), make_recipe(name), "mlp")
 
-    found = footprint.measure(build, 2**40)
+    found = footprint.measure(build, MANY, 2**40)
     assert found is not None
     whole, result = footprint._peaks(build, range(8), saves=False)
     assert found.of(8, 8) == pytest.approx(max(whole), rel=0.02)
     assert found.result == result
     state = sum(value.nbytes for value in build(range(8)).tensors().values())
     assert found.of(8, 8) > state
+
+
+def count(free: int, monkeypatch: pytest.MonkeyPatch, problem: Problem, build: Any) -> int:
+    monkeypatch.setattr(footprint, "free_memory", lambda place: free)
+    settings = {"large": True, "saves": False, "stops": False}
+    return footprint.count_groups(problem, torch.device("cpu"), build, **settings)
+
+
+def make_images(seeds: range) -> Problem:
+    images = np.random.default_rng(0).integers(256, size=(8, 3, 32, 32), dtype=np.uint8)
+    return Problem.of(images, np.eye(2, dtype=bool)[[0, 1] * 4], seeds=seeds, scale=1 / 255)
+
+
+@pytest.mark.parametrize(
+    ("problem", "recipe", "net", "large"),
+    [
+        (make_problem((0, 1)), RECIPE, "mlp", False),
+        (make_problem((0, 1)), Recipe(), "linear", False),
+        (make_problem((0, 1)), RECIPE, lambda: nn.Linear(5, 4), True),
+        (make_problem((0, 1)), Recipe(batch_size=2000), "mlp", True),
+        (make_images(range(2)), RECIPE, "mlp", True),
+        (Problem.of(np.zeros((4, 3000)), np.eye(4, dtype=bool)), RECIPE, "mlp", True),
+    ],
+)
+def test_what_has_to_be_measured(problem: Problem, recipe: Recipe, net: Any, large: bool) -> None:
+    assert footprint.is_large(problem, recipe, net) == large
+
+
+def test_large_runs_are_always_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that take some GiB each are split; if twice the memory of one is enough for two, two are not measured."""
+    measured: list[range] = []
+
+    def peaks(build: Any, runs: range, saves: bool) -> Any:
+        measured.append(runs)
+        return (2**30, 6 * 2**30 * len(runs)), 2**25
+
+    monkeypatch.setattr(footprint, "_peaks", peaks)
+    problem = make_images(range(5))
+    with pytest.warns(UserWarning, match="5 runs need about 30.* GiB of memory, .* they are trained in 5 groups"):
+        assert count(12 * 2**30, monkeypatch, problem, None) == 5
+    with pytest.warns(UserWarning, match="in 3 groups"):
+        assert count(22 * 2**30, monkeypatch, problem, None) == 3
+    assert measured == [range(1), range(1), range(2)]
+    assert count(51 * 2**30, monkeypatch, problem, None) == 1
+    assert measured[3:] == [range(1)]
+
+
+def test_runs_of_resnet9_that_do_not_fit_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resnet, "_WIDEST", 8)
+    problem = make_images(range(3))
+
+    def build(runs: range) -> Training:
+        return Training(problem.take_runs(runs), Proden(), Cleaner(), Recipe(epochs=1, batch_size=8), "resnet9")
+
+    need = max(footprint._peaks(build, range(1), saves=False)[0])
+    assert need > 8 * 3 * (64 + 128) * 32 * 32 * 4  # what the first two convolutions take for eight images
+    with pytest.warns(UserWarning, match="3 runs need about .* they are trained in 3 groups"):
+        assert count(int(1.5 * need / footprint._MARGIN), monkeypatch, problem, build) == 3
+    assert count(int(3.1 * need / footprint._MARGIN), monkeypatch, problem, build) == 1
 
 
 def test_only_what_is_alive_counts() -> None:

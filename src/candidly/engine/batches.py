@@ -15,8 +15,10 @@ from candidly.engine.problem import Problem, stream
 
 # One block of a sweep holds about this many numbers, of inputs or of a layer's outputs.
 _BLOCK_NUMBERS = {"cpu": 2**22, "cuda": 2**26}
+_IMAGE_BLOCK_NUMBERS = {"cuda": 2**28}  # 2048 images of 32 × 32 pixels: smaller blocks leave a GPU idle
 _DEFAULT_BLOCK_NUMBERS = 2**22
 _LAYER_WIDTH = 1024  # numbers per row that a layer is assumed to have
+_LAYER_CHANNELS = 128  # numbers per pixel that a convolution is assumed to have, as the second of ResNet-9
 
 
 class Batch:
@@ -211,8 +213,12 @@ class Sweep:
 
 def block_size(problem: Problem) -> int:
     """Return the number of rows that all runs can evaluate at a time without using much memory."""
-    numbers = _BLOCK_NUMBERS.get(problem.X.device.type, _DEFAULT_BLOCK_NUMBERS)
-    return max(1, numbers // (problem.runs * max(_LAYER_WIDTH, problem.X.shape[1:].numel())))
+    shape, most = problem.X.shape[1:], _BLOCK_NUMBERS
+    per_row = problem.runs * max(_LAYER_WIDTH, shape.numel())  # inputs, and layers that all runs evaluate together
+    if len(shape) == 3:  # convolutional networks evaluate one run after the other
+        most = most | _IMAGE_BLOCK_NUMBERS
+        per_row = max(per_row, _LAYER_CHANNELS * shape[1] * shape[2])
+    return max(1, most.get(problem.X.device.type, _DEFAULT_BLOCK_NUMBERS) // per_row)
 
 
 @torch.no_grad()

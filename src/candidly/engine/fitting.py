@@ -17,7 +17,7 @@ from candidly.checks import arguments
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.description import code_hash, describe, fingerprint, networks_code
 from candidly.engine.device import find_devices, no_capture, side_by_side, training_on, usual_settings
-from candidly.engine.footprint import count_groups
+from candidly.engine.footprint import count_groups, is_large
 from candidly.engine.groups import Joined, checkpoint_folder, find_groups, split, training_rows
 from candidly.engine.memory import require_runs
 from candidly.engine.model import Model
@@ -68,7 +68,8 @@ def fit(
     recipe : Recipe or str
         How long and with which optimiser to train, or a name from `RECIPES`.
     net : str or callable
-        "linear", "mlp", "resnet9", or a factory that is called once per run and returns a module.
+        "linear", "mlp", "resnet9", or a factory that is called for every run and returns a new module. With several
+        runs it is called a few times more, to measure how much memory they take.
     device : str or list of str
         "auto" is CUDA if it is available, otherwise the CPU. With several devices, such as "cuda:0,cuda:1" or a list,
         the runs are divided among them and train at the same time; the model is on the first one.
@@ -151,8 +152,7 @@ def fit(
         return training
 
     with _alone(folder, problem.group):
-        large = callable(net) or problem.X.ndim == 4
-        more = {"large": large, "saves": folder is not None, "stops": patience is not None}
+        more = {"large": is_large(problem, recipe, net), "saves": folder is not None, "stops": patience is not None}
         known = max(one or 0 for one in problem.group.exchange(find_groups(folder, problem.runs)))
         groups = known or _count_groups(problem, places, build, deterministic, **more)
         parts = split(problem.runs, groups)

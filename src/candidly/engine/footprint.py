@@ -18,8 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from candidly.checks.machine import fault, in_bytes
 from candidly.engine.memory import free_memory
+from candidly.engine.nets.build import Factory
 from candidly.engine.problem import Problem
 from candidly.engine.ranks import ALONE, Group
+from candidly.engine.recipe import Recipe
 from candidly.messages import quiet, warn
 
 if TYPE_CHECKING:
@@ -30,8 +32,10 @@ Build = Callable[[range], "Training"]
 
 _MARGIN = 0.6  # of the free memory; the rest is for fragments and for what operations allocate internally
 _PERIODS = range(2, 11)  # epochs between purges and other recurring work that is looked for
-# What a run takes at most with any method of this library, to tell at once that there is enough memory.
-_PER_LABEL, _PER_ROW, _PER_RUN, _PER_LARGE_RUN = 256, 4096, 2**26, 2**30
+# What a run takes at most with any method of this library, unless `is_large`, to tell at once that there is enough.
+_PER_LABEL, _PER_ROW, _PER_RUN = 256, 4096, 2**26
+_FEATURES = 2000  # VALEN takes 59 MB with that many, and 1.7 GB with ten times as many
+_MINIBATCH = 512  # PiCO compares all pairs of rows: it takes 0.9 GB with 4096
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,15 @@ class Footprint:
         return next((n for n in range(1, runs) if self.of(math.ceil(runs / n), runs) <= allowed), runs)
 
 
+def is_large(problem: Problem, recipe: Recipe, net: str | Factory) -> bool:
+    """Return whether only a measurement can tell what a run takes.
+
+    It depends on custom networks, on the views and minibatches of images, on many features and on large minibatches.
+    """
+    rows = recipe.batch_size or 0  # by default a minibatch is small
+    return callable(net) or problem.X.ndim == 4 or problem.X.shape[1:].numel() > _FEATURES or rows > _MINIBATCH
+
+
 def count_groups(
     problem: Problem, place: torch.device, build: Build, *, large: bool, saves: bool, stops: bool, sharing: int = 1
 ) -> int:
@@ -83,7 +96,7 @@ def count_groups(
     build : callable
         Builds the training of some of its runs.
     large : bool
-        Whether the networks may be large: custom ones, and those of images.
+        Whether memory is to be measured also where there seems to be plenty: `is_large`.
     saves : bool
         Whether checkpoints are written.
     stops : bool
@@ -96,11 +109,11 @@ def count_groups(
         return 1
     free //= sharing
     allowed = int(_MARGIN * free)
-    per_run = len(problem.X) * (problem.num_classes * _PER_LABEL + _PER_ROW)
-    if not problem.group.any(runs * (per_run + (_PER_LARGE_RUN if large else _PER_RUN)) > allowed):
+    per_run = len(problem.X) * (problem.num_classes * _PER_LABEL + _PER_ROW) + _PER_RUN
+    if not large and not problem.group.any(runs * per_run > allowed):
         return 1
     shared = 0 if place.type == "cpu" else problem.take_runs(range(0)).nbytes
-    found = measure(build, allowed, shared, saves, problem.group)
+    found = measure(build, runs, allowed, shared, saves, problem.group)
     if found is None:
         return 1
     groups = max(problem.group.exchange(found.groups(runs, allowed)))
@@ -113,16 +126,19 @@ def count_groups(
     return groups
 
 
-def measure(build: Build, allowed: int, shared: int = 0, saves: bool = False, group: Group = ALONE) -> Footprint | None:
+def measure(
+    build: Build, runs: int, allowed: int, shared: int = 0, saves: bool = False, group: Group = ALONE
+) -> Footprint | None:
     """Return the footprint of a training; None if it raises an error, which the training will raise, too.
 
-    Two runs are measured only if they certainly take no more than `allowed` bytes: one run's peak and, without the
-    `shared` bytes of rows on the device, as much again. Otherwise this bound is used.
+    A second run takes at most as much as the first, without the `shared` bytes of rows on the device. This bound is
+    used if all `runs` fit by it, and if two may not fit into the `allowed` bytes. Otherwise two runs are measured.
     """
     try:
         one, result = _peaks(build, range(1), saves)
-        if group.any(2 * max(one) - shared > allowed):
-            return Footprint(one, tuple(2 * peak - shared for peak in one), result)
+        bound = Footprint(one, tuple(2 * peak - shared for peak in one), result)
+        if group.any(bound.of(2, 2) > allowed) or not group.any(bound.of(runs, runs) > allowed):
+            return bound
         two, _ = _peaks(build, range(2), saves)
     except Exception as error:
         if fault(error):

@@ -110,10 +110,24 @@ def _inputs(layer: Any) -> float:
     return layer.weight[0].numel() if bias is None else layer.weight.numel() / bias.numel()
 
 
+def head_inputs(net: nn.Module) -> dict[int, float]:
+    """Return the number of inputs of each head, by the id of its weights.
+
+    A head is a layer called `head`, or the last linear layer within a module of that name.
+    """
+    found: dict[int, float] = {}
+    for name, part in net.named_modules():
+        if name.split(".")[-1] == "head":
+            own = isinstance(getattr(part, "weight", None), nn.Parameter)
+            layers: list[Any] = [part] if own else [one for one in part.modules() if isinstance(one, nn.Linear)]
+            heads = [layer for layer in layers[-1:] if isinstance(layer.weight, nn.Parameter)]
+            found |= {id(layer.weight): _inputs(layer) for layer in heads}
+    return found
+
+
 def _heads(net: nn.Module, parameters: Sequence[nn.Parameter]) -> Iterator[tuple[slice, float]]:
     """Yield where the weights of heads are among the parameters, as one vector, and the factor of their rate."""
-    named: list[Any] = [part for name, part in net.named_modules() if name.split(".")[-1] == "head"]
-    inputs = {id(part.weight): _inputs(part) for part in named if isinstance(getattr(part, "weight", None), Tensor)}
+    inputs = head_inputs(net)
     stop = 0
     for parameter in parameters:
         start, stop = stop, stop + parameter.numel()
@@ -144,8 +158,9 @@ class Nesterov:
 
     Layers that are followed by batch normalisation can take steps of any length, but the last one cannot: a step moves
     the logits by the squared length of its inputs, which grows with their number n. The weights of a layer called
-    `head` therefore have a smaller learning rate, by the factor 16 / n (n > 16). It is in the manner of G. Yang et al.,
-    *Tensor Programs V*, NeurIPS 2021, where the rates of output layers fall with 1 / n.
+    `head`, or of the last linear layer within a module of that name, therefore have a smaller learning rate, by the
+    factor 16 / n (n > 16). It is in the manner of G. Yang et al., *Tensor Programs V*, NeurIPS 2021, where the rates of
+    output layers fall with 1 / n.
 
     Over flat buffers that the parameters become views of; rates are read from a table on the device.
     """

@@ -26,9 +26,9 @@ from candidly.engine.groups import last_step, remove_steps, shard_name, step_nam
 from candidly.engine.memory import require_schedule
 from candidly.engine.model import Model
 from candidly.engine.nets.augment import VIEWS
-from candidly.engine.nets.build import Factory
+from candidly.engine.nets.build import Factory, Separate, factory_name
 from candidly.engine.nets.synchronise import synchronise
-from candidly.engine.optim import NUMBERS_PER_WEIGHT, Adam, HostAdam, Nesterov, Optimiser, Sgd, schedule
+from candidly.engine.optim import NUMBERS_PER_WEIGHT, Adam, HostAdam, Nesterov, Optimiser, Sgd, head_inputs, schedule
 from candidly.engine.problem import Problem
 from candidly.engine.ranks import ALONE, divide
 from candidly.engine.recipe import Recipe, smaller_rate
@@ -98,6 +98,8 @@ class Training:
         self.clock, self.batch.tick = self.counters.unbind()
         self.loss = problem.new_zeros(problem.runs)  # (R,): summed over the epoch's steps
         self.optimisers = self._optimisers()
+        if callable(net) and recipe.optimiser == "nesterov" and first == 0:  # once for all groups of runs
+            self._check_heads(net)
         self.pool = torch.cuda.graph_pool_handle() if on_cuda else None  # memory of all phases' graphs
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
         self.eager: Counter[Hashable] = Counter()  # steps taken without a graph, by phase
@@ -133,6 +135,15 @@ class Training:
                 adam = HostAdam if self.problem.X.device.type == "cpu" else Adam
                 optimisers[name] = adam(net, rates, momenta, active, self.recipe.weight_decay)
         return optimisers
+
+    def _check_heads(self, net: Factory) -> None:
+        """Warn if `Nesterov` cannot tell which layer of a custom network is the last one."""
+        nets = [one for name, one in self.method.networks().items() if name in self.optimisers]
+        if any(isinstance(one, Separate) and not head_inputs(one) for one in nets):
+            warn(
+                f"net={factory_name(net)} has no layer called 'head', so its last layer learns as fast as all others: "
+                "optimiser='nesterov' is usually less accurate that way; name the last layer 'head'"
+            )
 
     def step(self, phase: Hashable) -> None:
         """Train on one minibatch of every run."""
