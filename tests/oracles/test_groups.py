@@ -396,7 +396,7 @@ def test_the_footprint_of_many_runs_follows_from_that_of_two(name: str, cleaner:
 
 def count(free: int, monkeypatch: pytest.MonkeyPatch, problem: Problem, build: Any) -> int:
     monkeypatch.setattr(footprint, "free_memory", lambda place: free)
-    settings = {"large": True, "saves": False, "stops": False}
+    settings = {"most": None, "saves": False, "stops": False}
     return footprint.count_groups(problem, torch.device("cpu"), build, **settings)
 
 
@@ -406,18 +406,39 @@ def make_images(seeds: range) -> Problem:
 
 
 @pytest.mark.parametrize(
-    ("problem", "recipe", "net", "large"),
+    ("problem", "recipe", "net", "measured"),
     [
         (make_problem((0, 1)), RECIPE, "mlp", False),
         (make_problem((0, 1)), Recipe(), "linear", False),
         (make_problem((0, 1)), RECIPE, lambda: nn.Linear(5, 4), True),
-        (make_problem((0, 1)), Recipe(batch_size=2000), "mlp", True),
+        (make_problem([0, 1], n=2000), Recipe(batch_size=1000), "mlp", True),
+        (make_images(range(2)), RECIPE, "resnet9", False),
         (make_images(range(2)), RECIPE, "mlp", True),
         (Problem.of(np.zeros((4, 3000)), np.eye(4, dtype=bool)), RECIPE, "mlp", True),
     ],
 )
-def test_what_has_to_be_measured(problem: Problem, recipe: Recipe, net: Any, large: bool) -> None:
-    assert footprint.is_large(problem, recipe, net) == large
+def test_what_has_to_be_measured(problem: Problem, recipe: Recipe, net: Any, measured: bool) -> None:
+    assert (footprint.run_bound(problem, recipe, net) is None) == measured
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_of_resnet9_takes_less_than_its_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sizes of minibatches tell the memory of activations, which grows with them, from that of the weights."""
+    monkeypatch.setattr(resnet, "_WIDEST", 8)  # which hardly changes the activations, and leaves few weights
+    problem = make_images(range(1))
+    found = []
+    for size in (2, 8):
+        recipe = Recipe(epochs=2, batch_size=size)
+
+        def build(runs: range, recipe: Recipe = recipe) -> Training:
+            return Training(problem.take_runs(runs), make_method(name), Cleaner(), recipe, "resnet9")
+
+        bound = footprint.run_bound(problem, recipe, "resnet9")
+        assert bound is not None
+        found.append((max(footprint._peaks(build, range(1), saves=False)[0]), bound))
+    (small, small_bound), (large, large_bound) = found
+    assert large < large_bound
+    assert large - small < large_bound - small_bound
 
 
 def test_large_runs_are_always_measured(monkeypatch: pytest.MonkeyPatch) -> None:

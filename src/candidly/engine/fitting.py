@@ -17,7 +17,7 @@ from candidly.checks import arguments
 from candidly.engine.contract import Cleaner, Method
 from candidly.engine.description import code_hash, describe, fingerprint, networks_code
 from candidly.engine.device import find_devices, no_capture, side_by_side, training_on, usual_settings
-from candidly.engine.footprint import count_groups, is_large
+from candidly.engine.footprint import count_groups, run_bound
 from candidly.engine.groups import Joined, checkpoint_folder, find_groups, split, training_rows
 from candidly.engine.memory import require_runs
 from candidly.engine.model import Model
@@ -152,9 +152,10 @@ def fit(
         return training
 
     with _alone(folder, problem.group):
-        more = {"large": is_large(problem, recipe, net), "saves": folder is not None, "stops": patience is not None}
+        more = {"saves": folder is not None, "stops": patience is not None}
+        most = run_bound(problem, recipe, net)
         known = max(one or 0 for one in problem.group.exchange(find_groups(folder, problem.runs)))
-        groups = known or _count_groups(problem, places, build, deterministic, **more)
+        groups = known or _count_groups(problem, places, build, deterministic, most=most, **more)
         parts = split(problem.runs, groups)
         sizes = training_rows(problem, cleaner) if groups > 1 else None
         joined = Joined(problem, groups, places[0])
@@ -189,17 +190,17 @@ def fit(
 
 
 def _count_groups(
-    problem: Problem, places: Sequence[torch.device], build: Any, deterministic: bool, **more: bool
+    problem: Problem, places: Sequence[torch.device], build: Any, deterministic: bool, **more: Any
 ) -> int:
     """Return in how many groups to train: one per device, or more where the runs of a device need too much memory."""
     devices = min(len(places), problem.runs)
     part = problem.take_runs(split(problem.runs, devices)[0])
-    most = 1
+    found = 1
     for place in dict.fromkeys(places[:devices]):
         with training_on(place, deterministic):
             own = functools.partial(build, place=place)
-            most = max(most, count_groups(part, place, own, **more, sharing=places[:devices].count(place)))
-    return min(devices * most, problem.runs)
+            found = max(found, count_groups(part, place, own, **more, sharing=places[:devices].count(place)))
+    return min(devices * found, problem.runs)
 
 
 def _train(

@@ -32,8 +32,12 @@ Build = Callable[[range], "Training"]
 
 _MARGIN = 0.6  # of the free memory; the rest is for fragments and for what operations allocate internally
 _PERIODS = range(2, 11)  # epochs between purges and other recurring work that is looked for
-# What a run takes at most with any method of this library, unless `is_large`, to tell at once that there is enough.
+# What a run takes at most with any method of this library, unless `run_bound` is None, to tell at once that there is
+# enough.
 _PER_LABEL, _PER_ROW, _PER_RUN = 256, 4096, 2**26
+_PER_PIXEL = 25_000  # of the images in a minibatch of ResNet-9: CroSel takes 23 kB in float32
+_RESNETS = 2**31  # weights, gradients and averages of two of them: 1.1 GB
+_PER_SQUARE = 16  # of the numbers of an image: VALEN's decoder has as many weights
 _FEATURES = 2000  # VALEN takes 59 MB with that many, and 1.7 GB with ten times as many
 _MINIBATCH = 512  # PiCO compares all pairs of rows: it takes 0.9 GB with 4096
 
@@ -73,17 +77,21 @@ class Footprint:
         return next((n for n in range(1, runs) if self.of(math.ceil(runs / n), runs) <= allowed), runs)
 
 
-def is_large(problem: Problem, recipe: Recipe, net: str | Factory) -> bool:
-    """Return whether only a measurement can tell what a run takes.
+def run_bound(problem: Problem, recipe: Recipe, net: str | Factory) -> int | None:
+    """Return how many bytes a run takes at most, beside what its rows take; None if only a measurement can tell.
 
-    It depends on custom networks, on the views and minibatches of images, on many features and on large minibatches.
+    That is so for custom networks, for many features and for large minibatches.
     """
-    rows = recipe.batch_size or 0  # by default a minibatch is small
-    return callable(net) or problem.X.ndim == 4 or problem.X.shape[1:].numel() > _FEATURES or rows > _MINIBATCH
+    shape, rows = problem.X.shape[1:], recipe.batch([len(one) for one in problem.rows])
+    if callable(net) or rows > _MINIBATCH:
+        return None
+    if net == "resnet9":
+        return _RESNETS + rows * shape[-2:].numel() * _PER_PIXEL + shape.numel() ** 2 * _PER_SQUARE
+    return None if shape.numel() > _FEATURES else _PER_RUN
 
 
 def count_groups(
-    problem: Problem, place: torch.device, build: Build, *, large: bool, saves: bool, stops: bool, sharing: int = 1
+    problem: Problem, place: torch.device, build: Build, *, most: int | None, saves: bool, stops: bool, sharing: int = 1
 ) -> int:
     """Return in how many groups the runs of a problem are to be trained, and warn if it is more than one.
 
@@ -95,8 +103,8 @@ def count_groups(
         Where it will be trained.
     build : callable
         Builds the training of some of its runs.
-    large : bool
-        Whether memory is to be measured also where there seems to be plenty: `is_large`.
+    most : int or None
+        What `run_bound` returned.
     saves : bool
         Whether checkpoints are written.
     stops : bool
@@ -109,8 +117,8 @@ def count_groups(
         return 1
     free //= sharing
     allowed = int(_MARGIN * free)
-    per_run = len(problem.X) * (problem.num_classes * _PER_LABEL + _PER_ROW) + _PER_RUN
-    if not large and not problem.group.any(runs * per_run > allowed):
+    per_run = len(problem.X) * (problem.num_classes * _PER_LABEL + _PER_ROW)
+    if not problem.group.any(most is None or runs * (per_run + most) > allowed):
         return 1
     shared = 0 if place.type == "cpu" else problem.take_runs(range(0)).nbytes
     found = measure(build, runs, allowed, shared, saves, problem.group)
