@@ -16,13 +16,18 @@ from candidly.engine.problem import Problem
 from candidly.engine.recipe import Recipe
 from candidly.engine.stopping import interruptible
 from candidly.engine.training import Training
-from candidly.methods import METHODS, Crosel, Pop, Proden, Valen
+from candidly.methods import METHODS, Crosel, Pico, Pop, Proden, Valen
 from candidly.store import states
 
 N, D, C, EPOCHS = 26, 3, 4, 8
 RECIPE = Recipe("test", epochs=EPOCHS, batch_size=8)
 HELD_OUT = [np.arange(20, 26), np.array([2, 0])]
-SHORT = {"pop": Pop(start=1, every=2, theta=0.3), "valen": Valen(warmup=2, k=2), "crosel": Crosel(2, 0.3)}
+SHORT = {
+    "pop": Pop(start=1, every=2, theta=0.3),
+    "valen": Valen(warmup=2, k=2),
+    "crosel": Crosel(2, 0.3),
+    "pico": Pico(queue=64),
+}
 
 
 def problem(**keywords):

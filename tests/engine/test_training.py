@@ -25,7 +25,12 @@ from candidly.store import states
 
 N, D, C, EPOCHS, STEPS = 26, 3, 4, 5, 3
 RECIPE = Recipe("test", epochs=EPOCHS, batch_size=8, max_lr=0.1)
-SHORT = {"pop": Pop(start=1, every=2, theta=0.3), "valen": Valen(warmup=2, k=2), "crosel": Crosel(2, 0.3)}
+SHORT = {
+    "pop": Pop(start=1, every=2, theta=0.3),
+    "valen": Valen(warmup=2, k=2),
+    "crosel": Crosel(2, 0.3),
+    "pico": Pico(queue=64),
+}
 CLEANERS = {
     "none": None,
     "published": dataclasses.replace(Conformal.published(), warmup=1),
