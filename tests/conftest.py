@@ -26,7 +26,7 @@ SLOW = (  # together half of the suite's time; `-m "not slow"` leaves them out
     "tests/cli/test_ranks.py::test_torchrun_trains_one_model_on_all_rows",
     "tests/cli/test_streams.py::test_a_killed_run_goes_on_and_ends_like_an_undisturbed_one",
     "tests/cli/test_streams.py::test_memory_does_not_grow_with_the_rows",
-    "tests/encoders/test_networks.py::test_all_minilm",
+    "tests/encoders/test_hub.py::test_all_minilm",
     "tests/engine/nets/kernels/test_dense.py::test_adam_equals_its_plain_form",
     "tests/engine/nets/kernels/test_images.py::test_fused_network_equals_the_plain_one",
     "tests/engine/nets/test_resnet.py::test_half_in_float64_is_exact",

@@ -302,6 +302,15 @@ def test_runs_that_were_not_made_alike(tmp_path, other, difference):
         assert len(read(tmp_path).cells) == 2
 
 
+def test_methods_may_have_other_rates_but_not_the_runs_of_one(tmp_path):
+    summary(tmp_path / "a" / "summary.json", seeds=[0, 1], config=config())
+    summary(tmp_path / "b" / "summary.json", method="lws", config=config(max_lr=0.001))
+    assert len(read(tmp_path).cells) == 2
+    summary(tmp_path / "b" / "summary.json", seeds=[2, 3], config=config(max_lr=0.001))
+    with pytest.warns(UserWarning, match=r"the newest counts: lost proden from .* recipe max_lr \(0.001, 0.01\)"):
+        assert list(read(tmp_path).cells["lost", "proden"]) == [2, 3]
+
+
 @pytest.mark.parametrize("newest", ["a", "b"])
 def test_the_newest_run_of_a_cell_counts(tmp_path, newest):
     for name, value, code in (("a", 0.1, "c0"), ("b", 0.2, "c1")):

@@ -521,6 +521,16 @@ def test_a_recipes_name_is_not_hashed(tmp_path, table):
     assert len(folders) == 1
 
 
+def test_the_rate_that_a_method_has_by_itself_is_hashed_as_if_it_were_named(tmp_path, table):
+    dataset = sets.load(str(table), tmp_path)
+
+    def runs(rate):
+        spec = spec_of(table, methods=("proden", "lws"), recipe=Recipe("a", epochs=3, max_lr=rate))
+        return {run.method: run.folder for run in Run.all_of(spec, dataset, str(table), tmp_path)}
+
+    assert runs(None) == {"proden": runs(0.01)["proden"], "lws": runs(0.001)["lws"]}
+
+
 def test_a_missing_dataset_stops_nothing(tmp_path, table, monkeypatch):
     monkeypatch.setenv("CANDIDLY_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

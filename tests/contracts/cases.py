@@ -14,7 +14,7 @@ from candidly.engine.training import Training
 from candidly.methods import METHODS
 
 CLASSES = 4
-RECIPE = Recipe("contract", epochs=6, batch_size=16)
+RECIPE = Recipe("contract", epochs=6, batch_size=16, max_lr=0.01)  # also for methods with a smaller one
 CLEANERS = {
     "none": None,
     "identity": Cleaner(),

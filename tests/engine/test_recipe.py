@@ -29,6 +29,11 @@ def test_the_papers_batch_size(sizes, batch):
     assert Recipe().batch(sizes) == batch
 
 
+def test_a_recipe_takes_the_rate_of_a_method_unless_it_names_one():
+    assert Recipe("a").with_rate(0.001) == Recipe("a", max_lr=0.001)
+    assert Recipe("a", max_lr=0.5).with_rate(0.001) == Recipe("a", max_lr=0.5)
+
+
 def test_recipes_are_found_by_name():
     assert find_recipe("uai2025") is RECIPES["uai2025"]
     assert (find_recipe("uai2025").epochs, find_recipe("quick").epochs) == (200, 30)

@@ -576,7 +576,7 @@ def test_batch_size_rule():
 
 
 def test_recipes():
-    assert RECIPES["uai2025"] == Recipe("uai2025", 200, None, "adam", "one-cycle", 0.01, 1e-4)
+    assert RECIPES["uai2025"] == Recipe("uai2025", 200, None, "adam", "one-cycle", None, 1e-4)
     images = (512, "nesterov", "triangular", 0.2)
     assert RECIPES["fast"] == Recipe("fast", 60, *images, 1e-3, augment="cutout", test_flips=True)
     assert RECIPES["strong"] == Recipe("strong", 110, *images, 5e-4, augment="strong", test_flips=True)
@@ -604,6 +604,19 @@ def test_recipe_and_device_choose_the_optimiser(optimiser, device, monkeypatch):
     recipe = dataclasses.replace(RECIPE, optimiser=optimiser, weight_decay=0.03)
     train(Supervised(), recipe=recipe, device=device, graph="off")
     assert used == [(kind, decay, t, t) for t in range(EPOCHS * STEPS)]
+
+
+@pytest.mark.parametrize(("named", "rate"), [(None, 0.25), (0.5, 0.5)])
+def test_a_method_may_have_a_rate_of_its_own(named, rate):
+    @dataclasses.dataclass
+    class Fast(Proden):
+        max_lr = 0.25
+
+    recipe = dataclasses.replace(RECIPE, max_lr=named)
+    model = train(Fast(), recipe=recipe)
+    assert model.recipe.max_lr == rate
+    alike = train(Proden(), recipe=dataclasses.replace(RECIPE, max_lr=rate))
+    assert torch.equal(model.predict(problem().X), alike.predict(problem().X))
 
 
 @pytest.mark.parametrize("name", METHODS)

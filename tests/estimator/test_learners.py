@@ -317,7 +317,7 @@ def test_what_cannot_be_learned_with_is_refused(settings, message):
 
 def test_cleaner_may_be_none_and_defaults_may_be_numpy_values():
     X, S, _ = rows(30)
-    settings = {"cleaner": None, "lr": np.float64(0.01), "n_iter_no_change": np.int64(10)}
+    settings = {"cleaner": None, "weight_decay": np.float64(1e-4), "n_iter_no_change": np.int64(10)}
     assert classifier(FOREST, **settings).fit(X, S).n_iter_ == 2
 
 

@@ -16,6 +16,8 @@ def psi(u: Tensor) -> Tensor:
 
 
 class Lws(Twin):
+    max_lr = 0.001
+
     def step(self, rows: Rows, u: Tensor, phase: str) -> Tensor:
         z = self.nets["net"](self.run.X[rows])
         kept = self.candidates(rows, [softmax(z_i) for z_i in z.tolist()])

@@ -71,7 +71,7 @@ class PicoOnImages(PicoTwin):
 
 def test_pico_gives_the_weak_view_to_the_classifier_and_the_strong_one_to_the_encoder():
     """Three steps and what they leave behind; in between, the networks move apart as in training."""
-    training = training_on_images(Pico(momentum=0.9))
+    training = training_on_images(Pico(queue=30, momentum=0.9))
     method, batch = training.method, training.batch
     starts = [(Run.of(training.problem, run, EPOCHS, N), networks(method, run)) for run in range(RUNS)]
     twins = [PicoOnImages(*start, settings=asdict(method)) for start in starts]
@@ -97,7 +97,7 @@ def test_pico_gives_the_weak_view_to_the_classifier_and_the_strong_one_to_the_en
     for run, twin in enumerate(twins):
         assert_equal(method.q[run], twin.q)
         assert_equal(method.prototypes[run], torch.stack(twin.prototypes))
-        first = int(method.cursor) % N  # the oldest of the queue
+        first = int(method.cursor) % twin.queued.maxlen  # the oldest
         assert_equal(method.queued[run].roll(-first, 0), torch.stack([key for key, _ in twin.queued]))
         assert method.labels[run].roll(-first).tolist() == [label for _, label in twin.queued]
 

@@ -48,6 +48,8 @@ class Twin:
     settings: Mapping[str, Any] = field(default_factory=dict)
     noise: int = 0
 
+    max_lr = 0.01
+
     def __post_init__(self) -> None:
         self.run.rows = self.cleaner.setup(self.run)
         self.kept = list(self.run.S)
@@ -63,7 +65,8 @@ class Twin:
         run = self.run
         parameters = [parameter for net in self.nets.values() for parameter in net.parameters()]
         optimiser = torch.optim.Adam(parameters, weight_decay=1e-4)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=0.01, total_steps=run.epochs * run.steps)
+        steps = run.epochs * run.steps
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=self.max_lr, total_steps=steps)
         for epoch in range(run.epochs):
             self.cleaner.begin(epoch, self.predict)
             losses = []

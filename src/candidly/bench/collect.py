@@ -278,17 +278,19 @@ def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(config, dict):
         return {}
     recipe, dataset = config.get("recipe"), config.get("dataset")
-    found = {
-        f"recipe {key}": value for key, value in (recipe if isinstance(recipe, dict) else {}).items() if key != "name"
-    }
+    named = recipe if isinstance(recipe, dict) else {}
+    found = {f"recipe {key}": value for key, value in named.items() if key not in ("name", "max_lr")}
     content = dataset.get("content") if isinstance(dataset, dict) else None
     return {"protocol": config.get("protocol"), "content of the dataset": content} | found
 
 
 def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
     config = facts.get("config")
-    names = ("method", "cleaner", "code", "inits")
-    return {name: config.get(name) for name in names} if isinstance(config, dict) else {}
+    if not isinstance(config, dict):
+        return {}
+    recipe = config.get("recipe")
+    rate = recipe.get("max_lr") if isinstance(recipe, dict) else None  # methods may have rates of their own
+    return {name: config.get(name) for name in ("method", "cleaner", "code", "inits")} | {"recipe max_lr": rate}
 
 
 def _finished(path: Path, told: Any = None) -> str:

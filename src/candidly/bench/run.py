@@ -86,12 +86,12 @@ class Run:
             "seeds": list(spec.seeds),
             "inits": spec.inits,
             "protocol": spec.protocol,
-            "recipe": recipe,
         }
         runs = []
         for name in spec.combinations():
             method, cleaner = spec.parts(name)
             parts = {"method": describe(method), "cleaner": _settings(cleaner)}
+            parts["recipe"] = recipe | {"max_lr": spec.recipe.with_rate(method.max_lr).max_lr}
             kept = stored(name)
             config = shared | parts | {"name": kept, "code": [code_of(part) for part in (method, cleaner)]}
             slug = re.sub(r"[^a-z0-9._+-]+", "-", f"{dataset.name[:60]}-{kept[:60]}".lower()).strip("-")

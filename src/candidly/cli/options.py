@@ -125,7 +125,7 @@ class TrainingOptions:
         members: Number of networks per fold, which are averaged (default: 1; 4 for the quality best).
         folds: Number of folds. Networks that were not trained on a fold score its rows (default: 5).
         epochs: Passes over the training rows (default: as many as --quality needs).
-        lr: Largest learning rate (default: 0.01; the method lws needs a smaller one).
+        lr: Largest learning rate (default: 0.01; 0.001 for the method lws).
         alpha: Fraction of rows that may lose their true label when candidates are removed (default: 0.05).
         force_cleaning: Remove candidates even if the networks are no better than chance or true labels seem missing.
         seed: Random seed for folds, initialisation and the order of rows (default: 0).

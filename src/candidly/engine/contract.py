@@ -172,6 +172,9 @@ class Method:
     views: tuple[str, ...] = ()
     """The views of images that a step asks for, each a key of `candidly.engine.nets.augment.VIEWS`."""
 
+    max_lr: float = 0.01
+    """The maximum of the learning rate, unless the recipe names one."""
+
     total_epochs: int = 0
     """Number of epochs of the whole training; the engine sets it before `setup`."""
 

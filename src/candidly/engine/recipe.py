@@ -1,6 +1,6 @@
 """Recipes: how long and with which optimiser to train."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from candidly.checks import arguments
@@ -28,8 +28,8 @@ class Recipe:
     schedule : {"one-cycle", "constant", "triangular"}
         How the learning rate changes. "triangular" rises linearly during the first fifth of the steps, then falls
         linearly to 0.
-    max_lr : float
-        Maximum of the learning rate.
+    max_lr : float or None
+        Maximum of the learning rate; None means that of the method (`Method.max_lr`): 0.01, and 0.001 for LWS.
     weight_decay : float
         Weight decay; "sgd" has none.
     augment : bool or {"cutout", "strong"}
@@ -53,7 +53,7 @@ class Recipe:
     batch_size: int | None = None
     optimiser: Literal["adam", "sgd", "nesterov"] = "adam"
     schedule: Literal["one-cycle", "constant", "triangular"] = "one-cycle"
-    max_lr: float = 0.01
+    max_lr: float | None = None
     weight_decay: float = 1e-4
     augment: bool | Literal["cutout", "strong"] = False
     test_flips: bool = False
@@ -64,7 +64,12 @@ class Recipe:
             self, epochs={"least": 1}, batch_size={"least": 2}, max_lr={"above": 0}, weight_decay={"least": 0}
         )
         for name in ("max_lr", "weight_decay"):
-            object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are the same recipe
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are the same recipe
+
+    def with_rate(self, usual: float) -> "Recipe":
+        """Return a recipe that names the maximum of the learning rate: its own, or else the `usual` one."""
+        return self if self.max_lr is not None else replace(self, max_lr=usual)
 
     def batch(self, sizes: list[int]) -> int:
         """Return the batch size for runs with these numbers of training rows."""
@@ -103,4 +108,5 @@ def find_recipe(recipe: Recipe | str) -> Recipe:
 
 def smaller_rate(recipe: Recipe) -> str:
     """Return what to do about a training that diverged."""
-    return f"use a smaller learning rate (it was {recipe.max_lr:g}), and check the features for extreme values"
+    rate = "" if recipe.max_lr is None else f" (it was {recipe.max_lr:g})"
+    return f"use a smaller learning rate{rate}, and check the features for extreme values"

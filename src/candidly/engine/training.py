@@ -64,7 +64,7 @@ class Training:
         on_cuda = problem.X.device.type == "cuda"
         _check_images(problem, recipe)
         _check_views(method)
-        self.recipe = recipe
+        self.recipe = recipe = recipe.with_rate(method.max_lr)
         self.cleaner = copy.copy(cleaner)
         self.method = copy.copy(method)
         self.y = problem.y
@@ -119,6 +119,7 @@ class Training:
                 value.copy_(self.group.first(value))
 
     def _optimisers(self) -> dict[str, Optimiser]:
+        assert self.recipe.max_lr is not None, "the method's, if the recipe named none"
         rates, momenta = schedule(self.recipe.schedule, self.recipe.epochs * self.steps, self.recipe.max_lr)
         networks = check_networks(self.method)
         trained = [check_trained(self.method, self.method.phase(epoch)) for epoch in range(self.recipe.epochs)]

@@ -104,8 +104,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     max_epochs : int or None
         Passes over the training rows; None means as many as `quality` needs, at least 5. A method or cleaner that is
         given by name has a warm-up of at most half of them.
-    lr : float
-        Learning rate of Adam: the maximum of a one-cycle schedule.
+    lr : float or None
+        Learning rate of Adam: the maximum of a one-cycle schedule. None means that of the method: 0.01, and 0.001 for
+        LWS.
     weight_decay : float
         Weight of Adam's L2 penalty.
     batch_size : int or None
@@ -220,7 +221,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alpha: float = 0.05,
         force_cleaning: bool = False,
         max_epochs: int | None = None,
-        lr: float = 0.01,
+        lr: float | None = None,
         batch_size: int | None = None,
         weight_decay: float = 1e-4,
         early_stopping: bool = False,
@@ -481,7 +482,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         for name, least in (("members", 1), ("max_epochs", 1), ("batch_size", 2), ("n_components", 1)):
             if getattr(self, name) is not None:
                 arguments.integer(name, getattr(self, name), least=least)
-        arguments.real("lr", self.lr, above=0)
+        if self.lr is not None:
+            arguments.real("lr", self.lr, above=0)
         arguments.real("weight_decay", self.weight_decay, least=0)
         arguments.fraction("alpha", self.alpha)
         arguments.real("validation_fraction", self.validation_fraction, least=0, below=1)

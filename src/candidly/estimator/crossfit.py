@@ -62,7 +62,7 @@ WARMUP_PART = 2
 
 
 def make_recipe(
-    rows: int, quality: Quality, max_epochs: int | None, batch_size: int | None, lr: float, weight_decay: float
+    rows: int, quality: Quality, max_epochs: int | None, batch_size: int | None, lr: float | None, weight_decay: float
 ) -> Recipe:
     """Return how to train on this number of rows; None means what the quality needs."""
     usual = 2 ** int(np.log2(rows / 64).round().clip(4, 8))

@@ -38,6 +38,8 @@ class Lws(OneNetwork):
 
     beta: float = 2.0
 
+    max_lr = 0.001  # ψ is bounded: with larger steps, classes are lost early and do not come back
+
     def __post_init__(self) -> None:
         arguments.settings(self, beta={"least": 0})
 
