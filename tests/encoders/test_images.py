@@ -105,6 +105,16 @@ def test_damaged_files_are_refused_by_name(suffix, tmp_path):
     assert all("spoilt" in message for message in refused)
 
 
+def test_a_shortage_of_memory_is_not_a_damaged_file(tmp_path, monkeypatch):
+    def convert(*_):
+        raise MemoryError
+
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image.Image, "convert", convert)
+    with pytest.raises(MemoryError):
+        read_image(tmp_path / "a.png")
+
+
 def test_names_that_no_file_can_have(tmp_path):
     with pytest.raises(FileNotFoundError, match="xxx… does not exist"):
         read_image(tmp_path / ("x" * 5000))

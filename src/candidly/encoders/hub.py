@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from candidly.checks.arguments import shown
+from candidly.checks.machine import fault
 from candidly.encoders.images import IMAGENET_MEAN, IMAGENET_STD, Preparation
 from candidly.encoders.networks import Kind, Network, digest, need, not_loaded, ready, versions
 from candidly.store import read_json
@@ -170,6 +171,8 @@ def _check(encode: Callable[[Any], Tensor], sample: Any, encoder: str, kind: Kin
         if found.ndim != 2 or len(found) != len(sample):
             raise ValueError(f"its output has the shape {tuple(found.shape)}")
     except Exception as error:  # tokenizers raises Exception itself, and networks for other inputs fail in any way
+        if fault(error):
+            raise
         reason = " ".join(str(error).split())[:200]
         raise OSError(f"{encoder} does not encode {kind}s ({reason}); use another network") from error
     if not found.isfinite().all():
@@ -206,6 +209,8 @@ def _loading(encoder: str, transformers: Any) -> Iterator[None]:
     except (OSError, ValueError) as error:
         raise not_loaded(encoder, error) from error
     except Exception as error:  # tokenizers raises Exception itself, and damaged settings lead to errors of any type
+        if fault(error):
+            raise
         raise not_loaded(encoder, RuntimeError(f"{type(error).__name__}: {error}")) from error
     finally:
         logging.set_verbosity(verbosity)

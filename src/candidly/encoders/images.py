@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from candidly.checks.arguments import shown
 from candidly.checks.limits import check_bytes
+from candidly.checks.machine import fault
 from candidly.messages import cut
 
 SUFFIXES = (
@@ -71,10 +72,10 @@ class Preparation:
     as_bytes: bool = False
 
     def __str__(self) -> str:
-        cut = "stretched" if self.crop is None else f"crop {self.crop}"
+        crop = "stretched" if self.crop is None else f"crop {self.crop}"
         mean, std = ("/".join(f"{one:.6g}" for one in values) for values in (self.mean, self.std))
         scale = "bytes" if self.as_bytes else f"mean {mean}, std {std}"
-        return f"{self.height}x{self.width} {self.interpolation}, {cut}, {scale}"
+        return f"{self.height}x{self.width} {self.interpolation}, {crop}, {scale}"
 
     @property
     def side(self) -> int:
@@ -144,6 +145,8 @@ def _naming(name: str) -> Iterator[None]:
     except UnidentifiedImageError:
         raise ValueError(f"{name} is not an image or is damaged; repair or remove it") from None
     except Exception as error:  # readers meet damaged files with errors of many types
+        if fault(error):
+            raise
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(f"{name} cannot be read: {error.strerror}; check the file") from error
         reason = " ".join(str(error).split())[:200]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from candidly.checks.machine import fault
 from candidly.encoders.images import IMAGENET_MEAN, IMAGENET_STD, Preparation
 from candidly.encoders.networks import Kind, Network, digest, need, not_loaded, ready, versions
 
@@ -64,6 +65,8 @@ def load_timm(name: str, kind: Kind, device: torch.device) -> Network:
     try:
         network = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # it raises errors of many types for names, settings and weights it cannot use
+        if fault(error):
+            raise
         raise not_loaded(encoder, error) from error
     config = timm.data.resolve_model_data_config(network)
     _, height, width = config["input_size"]
@@ -97,6 +100,8 @@ def load_open_clip(name: str, kind: Kind, device: torch.device) -> Network:
     try:
         network = open_clip.create_model(architecture, pretrained=pretrained, weights_only=True)
     except Exception as error:  # it raises errors of many types for names, settings and weights it cannot use
+        if fault(error):
+            raise
         raise not_loaded(encoder, error) from error
     config = open_clip.get_model_preprocess_cfg(network)
     height, width = config["size"] if isinstance(config["size"], tuple | list) else (config["size"],) * 2
@@ -128,6 +133,8 @@ def load_onnx(file: str, kind: Kind, device: torch.device) -> Network:
     try:
         session = onnxruntime.InferenceSession(file, providers=providers)
     except Exception as error:  # onnxruntime derives its errors from no narrower class
+        if fault(error):
+            raise
         raise not_loaded(encoder, error) from error
     given = session.get_inputs()[0]
     shape, is_float, is_bytes = given.shape, given.type == "tensor(float)", given.type == "tensor(uint8)"
