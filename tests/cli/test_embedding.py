@@ -250,11 +250,32 @@ def test_a_stream_continues_with_the_same_images_only(place, capsys):
     assert "in which root was" in refused("embed list.csv --image image --root test --out listed/", capsys)
 
 
+def test_absolute_paths_say_where_images_are(place, capsys, monkeypatch):
+    assert run(f"embed {place}/photos/*/*.png --out {place}/features/", capsys)[0] == 0
+    monkeypatch.chdir("photos")
+    assert run(f"embed {place}/photos/*/*.png --out {place}/features/", capsys)[0] == 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_links_to_folders_are_followed_last_and_to_nothing_are_broken(place, capsys):
+    Path("photos/0").symlink_to(Path("photos/a").resolve())  # before a in the order of names
+    Path("photos/up").symlink_to(place)
+    Path("elsewhere").mkdir()
+    Image.new("RGB", (4, 4)).save("elsewhere/far.png")
+    Path("photos/more").symlink_to(Path("elsewhere").resolve())
+    Path("photos/gone.png").symlink_to("nothing.png")
+    images = embedding.find_images("photos")
+    assert [path for path in images.paths if path.startswith(("0/", "up/"))] == []
+    assert {"a/00.png", "more/far.png", "gone.png"} <= set(images.paths)
+    assert run("embed photos --skip-broken --out features/", capsys)[0] == 0
+    assert sum(table.num_rows for table in stream_tables("features").values()) == 13
+
+
 @pytest.mark.filterwarnings("default")
 def test_a_shard_without_files_is_pointed_out(place, capsys):
     status, _, told = run("embed photos.csv --image photo --root photos --out features/ --shard 2/2", capsys)
     assert status == 0
-    assert "shard 2/2 of photos.csv has no files to read: their number is 1; use fewer shards" in told
+    assert "shard 2/2 is empty, because the number of files to read is 1; use fewer shards" in told
 
 
 def test_an_encoder_whose_file_was_moved_is_named_beside_like(place, capsys):

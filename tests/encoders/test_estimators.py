@@ -146,6 +146,9 @@ def test_wrong_parameters_are_named(settings, message, means, pictures):
         ([], "X is empty"),
         ([3], "X holds 3; pass paths"),
         (np.zeros((2, 3)), r"X has the shape \(2, 3\); pass one column"),
+        (np.zeros((0, 8, 3), np.uint8), "X is empty"),
+        (np.zeros((28, 28, 1), np.uint8), r"X has the shape \(28, 28, 1\), as one image has; pass X\[None\]"),
+        (np.zeros((8, 8, 3), np.uint8), r"X has the shape \(8, 8, 3\), as one image has; pass X\[None\]"),
     ],
 )
 def test_other_inputs_are_refused(X, message, means):

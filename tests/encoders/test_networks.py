@@ -123,9 +123,10 @@ def test_names_of_open_clip(name, asked, monkeypatch):
     assert found == [asked]
 
 
-def test_the_digest_of_onnx_covers_weights_in_other_files(package, pictures, tmp_path):
+@pytest.mark.parametrize("name", ["net.onnx.data", f"{'long' * 50}.data"])
+def test_the_digest_of_onnx_covers_weights_in_other_files(name, package, pictures, tmp_path):
     package("onnxruntime")
-    file, weights = tmp_path / "net.onnx", tmp_path / "net.onnx.data"
+    file, weights = tmp_path / "net.onnx", tmp_path / name
     file.write_bytes(onnx_files.model(weights=weights.name))
     found = []
     for shift in (0, 1):

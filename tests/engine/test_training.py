@@ -619,6 +619,16 @@ def test_a_method_may_have_a_rate_of_its_own(named, rate):
     assert torch.equal(model.predict(problem().X), alike.predict(problem().X))
 
 
+@pytest.mark.parametrize("rate", [None, 0, "fast"])
+def test_a_bad_rate_of_a_method_is_refused(rate):
+    method = Proden()
+    method.max_lr = rate
+    with pytest.raises(
+        ValueError, match=rf"max_lr of the method Proden is {rate!r}; it must be a finite number above 0"
+    ):
+        train(method)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_the_optimisers_of_both_devices_train_alike(name, monkeypatch):
     """VALEN and CroSel have networks that some phases leave alone."""

@@ -422,6 +422,21 @@ def test_what_has_to_be_measured(problem: Problem, recipe: Recipe, net: Any, mea
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_a_run_of_a_perceptron_takes_less_than_its_bound(name: str) -> None:
+    """With as many features and as large minibatches as it holds for, and the methods' own settings."""
+    X = np.random.default_rng(0).normal(size=(600, footprint._FEATURES)).astype(np.float32)
+    problem = Problem.of(X, np.eye(5, dtype=bool)[np.arange(600) % 5], seeds=[0])
+    recipe = Recipe(epochs=2, batch_size=footprint._MINIBATCH)
+
+    def build(runs: range) -> Training:
+        return Training(problem.take_runs(runs), METHODS[name](), Cleaner(), recipe, "mlp")
+
+    bound = footprint.run_bound(problem, recipe, "mlp")
+    assert bound is not None
+    assert max(footprint._peaks(build, range(1), saves=False)[0]) < bound
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_a_run_of_resnet9_takes_less_than_its_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sizes of minibatches tell the memory of activations, which grows with them, from that of the weights."""
     monkeypatch.setattr(resnet, "_WIDEST", 8)  # which hardly changes the activations, and leaves few weights

@@ -288,9 +288,9 @@ def _parts(facts: Mapping[str, Any]) -> dict[str, Any]:
     config = facts.get("config")
     if not isinstance(config, dict):
         return {}
-    recipe = config.get("recipe")
-    rate = recipe.get("max_lr") if isinstance(recipe, dict) else None  # methods may have rates of their own
-    return {name: config.get(name) for name in ("method", "cleaner", "code", "inits")} | {"recipe max_lr": rate}
+    recipe = config.get("recipe")  # methods may have learning rates of their own, but not the runs of one
+    rate = {"recipe max_lr": recipe["max_lr"]} if isinstance(recipe, dict) and "max_lr" in recipe else {}
+    return {name: config.get(name) for name in ("method", "cleaner", "code", "inits")} | rate
 
 
 def _finished(path: Path, told: Any = None) -> str:

@@ -53,8 +53,8 @@ def embed(
         encoder: Encoder (default: that of --like, otherwise efficientnet-lite0 or, for texts, all-minilm-l6-v2).
         image: Column of image paths; for a folder of images, the name of that column (default: image).
         text: Column of texts.
-        like: File or folder that `candidly embed` wrote: use its encoder and components. If that was moved, name it as
-            well.
+        like: File or folder that `candidly embed` wrote: use its encoder and components. If the encoder was moved, also
+            give --encoder.
         reduce: Number of components to which the features are reduced.
         skip_broken: Leave out rows whose image is missing or cannot be read, instead of stopping.
         root: Folder to which the paths in a table are relative (default: that of the table).
@@ -234,8 +234,10 @@ class _Job:
         made = self.made.encoder.provenance(self.made.column)
         settings = {"column": made.column, "encoder": made.encoder, "weights": made.weights, "reduce": self.reduce}
         settings |= {"preparation": made.preparation, "components": made.reduction, "skip_broken": self.made.skip}
-        settings["root"] = None if self.root is None else os.path.realpath(self.root)
-        if self.images is not None:
+        if self.images is None:
+            settings["root"] = None if self.root is None else os.path.realpath(self.root)
+        else:
+            settings["root"] = self.images.place()
             settings["images"] = f"{len(self.images.paths)} files, state {self.images.digest()[:16]}"
         progress = self.output.progress
         stream = Stream.open(

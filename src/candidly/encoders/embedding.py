@@ -17,7 +17,7 @@ from candidly.encoders.estimators import ImageEncoder, TextEncoder
 from candidly.encoders.images import SUFFIXES
 from candidly.tables import files, provenance
 from candidly.tables.class_columns import is_text
-from candidly.tables.parts import find_parts, read_schema
+from candidly.tables.parts import check_same_encoders, find_parts, read_schema
 from candidly.tables.provenance import Provenance
 from candidly.tables.schema import check_column
 
@@ -131,7 +131,9 @@ def read_like(file: str, column: str) -> tuple[Provenance, NDArray[np.float32] |
 
     `file` is a Parquet or Arrow file, or a folder of them.
     """
-    part = str(find_parts(file)[0])
+    parts = find_parts(file)
+    part = str(parts[0])
+    check_same_encoders(parts)
     if files.is_text_file(part):
         raise ValueError(f"{part} is a text file, which does not note an encoder; name a .parquet or .arrow file")
     found = read_schema(files.Source.of(part))
@@ -169,9 +171,17 @@ class Images:
         """Return a digest of the images' paths, sizes and times of change."""
         found = hashlib.sha256()
         for path in self.paths:
-            file = os.stat(self.root / path)
-            found.update(f"{path}\0{file.st_size}\0{file.st_mtime_ns}\0".encode())
+            try:
+                file = os.stat(self.root / path)
+                state = f"{file.st_size} {file.st_mtime_ns}"
+            except FileNotFoundError:  # a link to nothing
+                state = "missing"
+            found.update(f"{path}\0{state}\0".encode())
         return found.hexdigest()
+
+    def place(self) -> str | None:
+        """Return the folder that the images lie in; None if their paths say so themselves."""
+        return None if all(map(os.path.isabs, self.paths)) else os.path.realpath(self.root)
 
 
 def find_images(source: str) -> Images:
@@ -183,13 +193,13 @@ def find_images(source: str) -> Images:
         root, found = Path(source), sorted(_walk(source))
     else:
         matching = [source] if os.path.isfile(source) else glob.glob(source, recursive=True)
-        root, found = Path(), sorted(name for name in matching if os.path.isfile(name))
+        root, found = Path(), sorted({name for name in matching if os.path.isfile(name)})
         if not found:
             raise FileNotFoundError(
                 f"{source} does not exist, or no file matches it; name a folder of images, a pattern such as "
                 "'photos/*.jpg' in quotes, or a table"
             )
-    shown = [name for name in found if not Path(name).name.startswith(".")]
+    shown = [name for name in found if name == source or not Path(name).name.startswith(".")]
     images = [name for name in shown if files.suffix_of(name) in SUFFIXES]
     if not images:
         raise FileNotFoundError(f"{source} holds no image; name files that end in {', '.join(SUFFIXES)}")
@@ -203,17 +213,22 @@ def find_images(source: str) -> Images:
 
 
 def _walk(folder: str) -> Iterator[str]:
-    """Yield the paths of all files in a folder and those in it, also through links, relative to it."""
-    seen = set()
-    for place, inner, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:  # a link to a folder that was searched before
-            inner.clear()
-            continue
-        seen.add(real)
-        inner[:] = sorted(name for name in inner if not name.startswith("."))
-        for name in names:
-            yield Path(place, name).relative_to(folder).as_posix()
+    """Yield the paths of all files in a folder and those in it, relative to it.
+
+    Links to folders are followed last, and only to folders that were not searched before and that do not hold this one.
+    """
+    seen, starts = {*map(str, Path(os.path.realpath(folder)).parents)}, [folder]
+    for start in starts:  # which grows meanwhile
+        for place, inner, names in os.walk(start):
+            real = os.path.realpath(place)
+            if real in seen:
+                inner.clear()
+                continue
+            seen.add(real)
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            starts += [one for one in (os.path.join(place, name) for name in inner) if os.path.islink(one)]
+            for name in names:
+                yield Path(place, name).relative_to(folder).as_posix()
 
 
 def list_images(paths: Sequence[str], column: str, folder: Path) -> None:

@@ -251,10 +251,13 @@ class ImageEncoder(_Encoder):
         if hasattr(X, "detach"):
             X = X.detach().cpu().numpy()
         if isinstance(X, np.ndarray) and X.ndim in (3, 4):
-            if X.ndim == 3 and X.shape[-1] in (3, 4):
-                raise ValueError(f"X is one image of shape {X.shape}; pass X[None], an array of one image")
             if not len(X):
                 raise ValueError("X is empty; pass at least one image")
+            if X.ndim == 3 and X.shape[-1] in (1, 3, 4):
+                raise ValueError(
+                    f"X has the shape {X.shape}, as one image has; pass X[None] for one image with 1 or 3 channels, or "
+                    "X[..., None] for several grey images"
+                )
             return X if X.ndim == 4 else X[..., None]
         return _column(X, "a path of an image file, or an image of bytes (height, width, channels)")
 

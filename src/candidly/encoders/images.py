@@ -26,7 +26,7 @@ SUFFIXES = (
 
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")  # names of Pillow's readers
 _MARGIN = 2  # a JPEG is decoded with at least this many times the pixels, by side, that it is resized to
-_COPIES = 2  # of an image in memory while it is read
+_COPIES = 6  # of an image in memory while it is read: by Pillow, turned, converted, as bytes and as an array
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

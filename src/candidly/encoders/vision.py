@@ -17,7 +17,8 @@ from candidly.encoders.networks import Kind, Network, digest, need, not_loaded, 
 
 _SIZE = 224  # of inputs whose size an ONNX file leaves open
 _WITH_WEIGHTS = ("hf-hub:", "local-dir:")  # names of open_clip that say where the weights are
-_LOCATION = rb"\x0a\x08location\x12([\x01-\x7f])"  # protobuf: field 1, 8 bytes, the key; field 2, length, the path
+# Protobuf: field 1, 8 bytes, the key; field 2, its length in one or two bytes of 7 bits, the path.
+_LOCATION = rb"\x0a\x08location\x12([\x80-\xff]?)([\x01-\x7f])"
 
 
 def load_efficientnet_lite0(rest: str, kind: Kind, device: torch.device) -> Network:
@@ -169,7 +170,10 @@ def _onnx_digest(file: Path) -> str:
     """
     content = file.read_bytes()
     found = hashlib.sha256(content)
-    noted = {content[at.end() : at.end() + at[1][0]] for at in re.finditer(_LOCATION, content, re.DOTALL)}
+    noted = set()
+    for at in re.finditer(_LOCATION, content, re.DOTALL):
+        length = (at[1][0] & 127) + 128 * at[2][0] if at[1] else at[2][0]
+        noted.add(content[at.end() : at.end() + length])
     for path in sorted(file.parent / os.fsdecode(name) for name in noted if name and b"\0" not in name):
         if path.is_file():  # bytes of weights can look like a note
             with path.open("rb") as weights:

@@ -34,7 +34,7 @@ _MARGIN = 0.6  # of the free memory; the rest is for fragments and for what oper
 _PERIODS = range(2, 11)  # epochs between purges and other recurring work that is looked for
 # What a run takes at most with any method of this library, unless `run_bound` is None, to tell at once that there is
 # enough.
-_PER_LABEL, _PER_ROW, _PER_RUN = 256, 4096, 2**26
+_PER_LABEL, _PER_ROW, _PER_RUN = 256, 4096, 2**27
 _PER_PIXEL = 25_000  # of the images in a minibatch of ResNet-9: CroSel takes 23 kB in float32
 _RESNETS = 2**31  # weights, gradients and averages of two of them: 1.1 GB
 _PER_SQUARE = 16  # of the numbers of an image: VALEN's decoder has as many weights
@@ -82,7 +82,7 @@ def run_bound(problem: Problem, recipe: Recipe, net: str | Factory) -> int | Non
 
     That is so for custom networks, for many features and for large minibatches.
     """
-    shape, rows = problem.X.shape[1:], recipe.batch([len(one) for one in problem.rows])
+    shape, rows = problem.X.shape[1:], recipe.batch(problem.training_counts.sum(1).tolist())
     if callable(net) or rows > _MINIBATCH:
         return None
     if net == "resnet9":

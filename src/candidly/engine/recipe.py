@@ -23,8 +23,9 @@ class Recipe:
         At least 2, for batch normalisation. None is the choice of the UAI 2025 paper: 16 below 5000 training rows,
         otherwise 256.
     optimiser : {"adam", "sgd", "nesterov"}
-        Adam with coupled L2 decay, plain SGD, or SGD with Nesterov momentum of 0.9 and L2 decay. With "nesterov", a
-        last layer called `head` has a smaller rate (`candidly.engine.optim.Nesterov`): name it so in custom networks.
+        Adam with coupled L2 decay, plain SGD, or SGD with Nesterov momentum of 0.9 and L2 decay. With "nesterov", the
+        last layer has a smaller rate if it is called `head`, or is the last linear layer of a module of that name
+        (`candidly.engine.optim.Nesterov`): name it so in custom networks.
     schedule : {"one-cycle", "constant", "triangular"}
         How the learning rate changes. "triangular" rises linearly during the first fifth of the steps, then falls
         linearly to 0.

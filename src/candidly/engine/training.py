@@ -64,6 +64,7 @@ class Training:
         on_cuda = problem.X.device.type == "cuda"
         _check_images(problem, recipe)
         _check_views(method)
+        arguments.real(f"max_lr of the method {type(method).__name__}", method.max_lr, above=0)
         self.recipe = recipe = recipe.with_rate(method.max_lr)
         self.cleaner = copy.copy(cleaner)
         self.method = copy.copy(method)

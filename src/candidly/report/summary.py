@@ -103,7 +103,7 @@ def summarise(
         seconds=float(record.seconds),
         device=classifier.model_.device.type,
         words=_describe(classifier, record),
-        settings=_settings(record) | _columns(classifier.schema_),
+        settings=_settings(record, classifier.model_) | _columns(classifier.schema_),
         features=classifier.features_.describe(),
         classes=_texts(S.classes),
         rows=len(S),
@@ -186,12 +186,14 @@ def _describe_training(model: Trained, steps: int) -> str:
     )
 
 
-def _settings(record: FitRecord) -> dict[str, Setting]:
+def _settings(record: FitRecord, model: Trained) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for name in _SETTINGS if record.parameters["base"] is None else _SETTINGS_OF_LEARNERS:
         value = record.parameters[name]
         value = value.item() if isinstance(value, np.generic) else value
         found[name] = value if value is None or isinstance(value, str | int | float) else repr(value)[:_LONGEST]
+    if not isinstance(model, Learners):
+        found["lr"] = model.recipe.max_lr  # also where it is that of the method
     seed = record.parameters["random_state"]
     return found | {"random_state": seed if isinstance(seed, int | None) else repr(seed)[:_LONGEST]}
 

@@ -213,8 +213,9 @@ def check_same_encoders(parts: Sequence[Path]) -> None:
     for number, part in enumerate(parts):
         found = of_schema(read_schema(files.Source.of(part)), str(part))
         first = found if number == 0 else first
-        if {one.column: one.identity for one in found} != {one.column: one.identity for one in first}:
-            here, there = (", ".join(map(str, made)) or "no encoder" for made in (found, first))
+        differ = {one.column: one.identity for one in found} != {one.column: one.identity for one in first}
+        if differ and count_rows(part):
+            here, there = (", ".join(map(str, made)) or "an encoder that is not noted" for made in (found, first))
             raise ValueError(
                 f"{part} has features from {here}, and {parts[0]} from {there}; encode all files with one encoder "
                 "(`candidly embed --like`)"

@@ -192,7 +192,7 @@ class Stream:
             else:
                 _compare(known, plan, folder)
         if not stream.own:
-            warn(f"shard {shard} of {source} has no files to read: their number is {len(parts)}; use fewer shards")
+            warn(f"shard {shard} is empty, because the number of files to read is {len(parts)}; use fewer shards")
         return stream
 
     @property
