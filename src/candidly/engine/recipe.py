@@ -109,5 +109,4 @@ def find_recipe(recipe: Recipe | str) -> Recipe:
 
 def smaller_rate(recipe: Recipe) -> str:
     """Return what to do about a training that diverged."""
-    rate = "" if recipe.max_lr is None else f" (it was {recipe.max_lr:g})"
-    return f"use a smaller learning rate{rate}, and check the features for extreme values"
+    return f"use a smaller learning rate (it was {recipe.max_lr}), and check the features for extreme values"
