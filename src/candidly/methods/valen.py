@@ -23,6 +23,7 @@ have it on the raw features. The gradient of t is the path-wise one described in
 """
 
 import copy
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -132,7 +133,7 @@ class Valen(OneNetwork):
         s = (inside - inside.logsumexp(-1, keepdim=True).detach()).exp() + CONCENTRATION_FLOOR  # (1)
         log_t = sampling.log_dirichlet_sample(s, batch.noise(self.noise))
         rec_x, rec_sets, rec_graph = self._reconstruction(batch, log_t.exp())  # (2)
-        alpha = (a / 4).exp().clamp(CONCENTRATION_FLOOR, CONCENTRATION_CEILING)
+        alpha = (a / 4).clamp(math.log(CONCENTRATION_FLOOR), math.log(CONCENTRATION_CEILING)).exp()
         l_a = sampling.dirichlet_kl_to_uniform(alpha).mean(-1)  # (3)
         l_d = soft_ce(o, a)  # (4)
         l_o = soft_ce(d, z)  # (4)
