@@ -76,14 +76,14 @@ def test_wins_ties_and_losses_by_hand():
             ("b", "conf+proden"): seeds(0.7, 0.5),  # ties with proden; cc is missing
             ("c", "proden"): {0: 0.1},
             ("c", "cc"): {0: 0.1},
-            ("c", "conf+proden"): {0: 0.9},  # one seed decides nothing: two ties
+            ("c", "conf+proden"): {0: 0.9},  # one seed decides nothing
             ("d", "conf+proden"): seeds(0.1, 0.2),  # nothing to compare with
         }
     )
-    assert wins_ties_losses(scores, "conf+proden") == (1, 3, 1)
-    assert wins_ties_losses(scores, "proden") == (0, 1, 1)
-    assert wins_ties_losses(scores, "cc") == (1, 1, 0)
-    assert wins_ties_losses(scores, "proden", against=["conf+proden", "proden"]) == (0, 2, 1)
+    assert wins_ties_losses(scores, "conf+proden") == (1, 1, 1)
+    assert wins_ties_losses(scores, "proden") == (0, 0, 1)
+    assert wins_ties_losses(scores, "cc") == (1, 0, 0)
+    assert wins_ties_losses(scores, "proden", against=["conf+proden", "proden"]) == (0, 1, 1)
 
 
 def test_unknown_methods_are_named():
@@ -102,7 +102,7 @@ def test_wins_ties_and_losses_add_up(cells):
         made = [
             (dataset, rival)
             for dataset, rival in itertools.product(scores.datasets, scores.base_methods)
-            if rival != method and (dataset, method) in cells and (dataset, rival) in cells
+            if rival != method and len(cells.get((dataset, method), {}).keys() & cells.get((dataset, rival), {})) > 1
         ]
         assert sum(record) == len(made)
     base = [records[method] for method in scores.base_methods]

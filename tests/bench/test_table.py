@@ -129,7 +129,8 @@ def test_notes_say_why_there_is_no_test():
 def test_numbers_of_seeds():
     one = Scores({("lost", "proden"): {0: 0.5}, ("lost", "cc"): {0: 0.25}})
     assert "percent: mean over 1 seed per cell" in render(one)
-    assert re.search(r"proden +50\.00\* +0/1/0 +1\.00", render(one))
+    assert re.search(r"proden +50\.00\* +– +1\.00", render(one))
+    assert "Cells without two common seeds are not tested." in " ".join(render(one).split())
     uneven = Scores({("lost", "proden"): seeds(0.5, 0.6, 0.7), ("lost", "cc"): {0: 0.25}})
     assert "over 1 to 3 seeds per cell" in render(uneven)
     assert "Train accuracy" in render(Scores(one.cells, split="train"))
@@ -283,7 +284,7 @@ def test_the_summary_of_published_numbers():
     assert [row[-2:] for row in table[1:]] == [["0", "–"]] * 3, "conf+proden is proden too"
     one = Scores({("lost", "cc"): {0: 0.5}, ("soccer", "cc"): seeds(0.5, 0.6)})
     table, note = below(render(one, against=Scores({("lost", "cc"): {0: 0.6}})), heading)
-    assert table[1:] == [["lost", "1", "−10.00", "0/1/0", "0/1/0"]], "one seed decides nothing"
+    assert table[1:] == [["lost", "1", "−10.00", "–", "–"]], "one seed decides nothing"
     assert note.endswith("no cell.")
 
 

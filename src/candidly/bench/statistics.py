@@ -129,8 +129,8 @@ def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
 def wins_ties_losses(scores: Scores, method: str, against: Iterable[str] | None = None) -> Record:
     """Count wins, ties and losses of a method against other methods, over all datasets.
 
-    Each comparison is a paired t-test at 5 %, not adjusted for the number of tests. A comparison that cannot be decided
-    is a tie; one with a missing cell is left out.
+    Each comparison is a paired t-test at 5 %, not adjusted for the number of tests. One with a missing cell, or with
+    fewer than two common seeds, is left out.
 
     Parameters
     ----------
@@ -165,7 +165,8 @@ def wins_ties_losses(scores: Scores, method: str, against: Iterable[str] | None 
         for rival in rivals:
             if rival != method and {(dataset, method), (dataset, rival)} <= scores.cells.keys():
                 test = paired(scores.cells[dataset, method], scores.cells[dataset, rival])
-                counts[int(math.copysign(1, test.difference)) if test.p < LEVEL else 0] += 1
+                if test.n > 1:
+                    counts[int(math.copysign(1, test.difference)) if test.p < LEVEL else 0] += 1
     return Record(counts[1], counts[0], counts[-1])
 
 

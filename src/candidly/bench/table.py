@@ -245,7 +245,7 @@ def _describe(scores: Scores, style: Style, labels: Mapping[str, str]) -> list[s
         rivals = ", ".join(labels[method] for method in scores.base_methods)
         notes.append(
             "W/T/L: wins, ties and losses in two-sided paired t-tests over seeds at 5 %, on each dataset against each "
-            f"other method of {rivals}."
+            f"other method of {rivals}. Cells without two common seeds are not tested."
         )
     return notes
 
@@ -294,7 +294,7 @@ def _cleaned(scores: Scores, style: Style, labels: Mapping[str, str]) -> list[st
         grid.rows.append([cleaner, *counts, _counts(total), _signed(mean_of(gains)) if gains else MISSING])
     note = (
         "Wins, ties and losses of the method with the cleaner against the method alone, in two-sided paired t-tests "
-        "over seeds at 5 %, over all datasets with both cells; and the mean difference of these cells, in points."
+        "over seeds at 5 %; and the mean difference over all datasets with both cells, in points."
     )
     return [style.heading("Cleaners against no cleaner"), style.grid(grid), style.notes([note])]
 
@@ -392,7 +392,7 @@ def _verdict(row: Comparison, p: float) -> int:
 
 
 def _record(rows: Sequence[Comparison], holm: bool = False) -> Record:
-    verdicts = [_verdict(row, row.p_holm if holm else row.p) for row in rows]
+    verdicts = [_verdict(row, row.p_holm if holm else row.p) for row in rows if row.n > 1]
     return Record(*(verdicts.count(verdict) for verdict in (1, 0, -1)))
 
 

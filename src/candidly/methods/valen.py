@@ -47,6 +47,11 @@ CONCENTRATION_CEILING = 30
 """Upper clip of α in (3)."""
 
 
+def _concentrations(a: Tensor) -> Tensor:
+    """Return α of (3). The exponent is clipped, because the gradient of an exponential that overflows would be nan."""
+    return (a / 4).clamp(math.log(CONCENTRATION_FLOOR), math.log(CONCENTRATION_CEILING)).exp()
+
+
 @dataclass
 class Valen(OneNetwork):
     """Variational label enhancement (VALEN).
@@ -133,8 +138,7 @@ class Valen(OneNetwork):
         s = (inside - inside.logsumexp(-1, keepdim=True).detach()).exp() + CONCENTRATION_FLOOR  # (1)
         log_t = sampling.log_dirichlet_sample(s, batch.noise(self.noise))
         rec_x, rec_sets, rec_graph = self._reconstruction(batch, log_t.exp())  # (2)
-        alpha = (a / 4).clamp(math.log(CONCENTRATION_FLOOR), math.log(CONCENTRATION_CEILING)).exp()
-        l_a = sampling.dirichlet_kl_to_uniform(alpha).mean(-1)  # (3)
+        l_a = sampling.dirichlet_kl_to_uniform(_concentrations(a)).mean(-1)  # (3)
         l_d = soft_ce(o, a)  # (4)
         l_o = soft_ce(d, z)  # (4)
         batch.put(self.d, o.lerp(masked_softmax(log_t.detach(), kept), self.c))  # (6)
