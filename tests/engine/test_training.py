@@ -847,9 +847,32 @@ def test_divergence_is_an_error(name, cleaner):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
 def test_divergence_is_an_error_on_cuda(name):
-    """Losses are checked at the end there, but the epoch is named."""
+    """Losses are checked now and then there, but the epoch is named."""
     with pytest.raises(ValueError, match=rf"the loss of {name} is (nan|-?inf) in epoch 1, run [01]"):
         train(method_of(name), recipe=dataclasses.replace(RECIPE, max_lr=1e30), device="cuda")
+
+
+@pytest.mark.parametrize(("seconds", "looks"), [(0, EPOCHS + 1), (1000, 1)])
+def test_losses_are_checked_now_and_then_and_at_the_end(monkeypatch, seconds, looks):
+    seen, check = [], Training.check_losses
+    monkeypatch.setattr(fitting, "_CHECK_EVERY", seconds)
+    monkeypatch.setattr(Training, "check_losses", lambda training: (seen.append(training.epoch), check(training)))
+    fit(problem(), Proden(), recipe=RECIPE, device="cpu")
+    assert seen == [*range(1, EPOCHS + 1), EPOCHS][-looks:]
+
+
+@pytest.mark.gpu
+def test_divergence_ends_a_long_training_on_cuda(monkeypatch):
+    monkeypatch.setattr(fitting, "_CHECK_EVERY", 0)
+    epochs = []
+
+    class Counts(Proden):
+        def epoch_end(self, epoch, sweep):
+            epochs.append(epoch)
+
+    with pytest.raises(ValueError, match=r"the loss of counts is (nan|-?inf) in epoch 1, run [01]"):
+        train(Counts(), recipe=dataclasses.replace(RECIPE, max_lr=1e30), device="cuda")
+    assert epochs == [0]
 
 
 def test_the_run_and_epoch_that_diverged_are_named():

@@ -29,6 +29,7 @@ from candidly.engine.stopping import Watch, check_held_out, interruptible
 from candidly.engine.training import Training
 from candidly.store.lock import locked
 
+_CHECK_EVERY = 10  # seconds between looks at the losses of a GPU, which must be waited for
 _AGREE_EVERY = 64  # steps after which ranks ask each other whether to stop
 
 
@@ -217,7 +218,7 @@ def _train(
     steps, place, epochs = training.steps, training.loss.device, training.recipe.epochs
     stopped = _agreeing(stopped, training)
     _skip(bar, training.epoch * steps + training.done)
-    last = time.monotonic()
+    last = checked = time.monotonic()
     while not training.over:
         training.begin_epoch()
         bar.set_postfix_str(f"{title}epoch {training.epoch + 1} of {epochs}", refresh=False)
@@ -227,6 +228,9 @@ def _train(
             bar.update()
         if training.done == steps:
             training.end_epoch()
+            if training.group.alone and time.monotonic() - checked > _CHECK_EVERY:  # ranks have different clocks
+                training.check_losses()
+                checked = time.monotonic()
         due = training.over or training.epoch % every == 0
         ending = stopped()
         if folder is not None and (ending or due):

@@ -230,7 +230,7 @@ class Training:
         if self.loss.device.type == "cpu":  # CUDA would have to wait; there, both are checked when they are read
             self._check_kept()
             if not self.loss.isfinite().all():
-                self._check_losses()
+                self.check_losses()
         self.sweep.epoch = self.epoch
         self.method.epoch_end(self.epoch, self.sweep)
         if self.loss.device.type == "cpu" and self.epoch % _DROP_EVERY == _DROP_EVERY - 1:
@@ -274,8 +274,8 @@ class Training:
                     "subset of S"
                 )
 
-    def _check_losses(self) -> None:
-        """Raise ValueError for a loss that is not finite."""
+    def check_losses(self) -> None:
+        """Raise ValueError for a loss that is not finite; on CUDA, this waits for all epochs begun."""
         losses = torch.stack(self.history["loss"]).cpu()
         for epoch, run in (~losses.isfinite()).nonzero().tolist():
             raise ValueError(
@@ -305,7 +305,7 @@ class Training:
         """Return the history by name, (epochs, R) each, on the CPU; raise ValueError if training diverged."""
         if self.history:
             self._check_kept()
-            self._check_losses()
+            self.check_losses()
         return {name: torch.stack(values).cpu() for name, values in self.history.items()}
 
     def model(self, net: str | Factory) -> Model:
