@@ -111,6 +111,7 @@ def test_notes_say_what_the_numbers_are():
         "critical distance of average ranks at 5 %: 2.34. Closer together than that: proden, conf+proden, cc." in text
     )
     assert "missing" not in text
+    assert "not tested" not in text
 
 
 def test_notes_say_why_there_is_no_test():
@@ -130,7 +131,7 @@ def test_numbers_of_seeds():
     one = Scores({("lost", "proden"): {0: 0.5}, ("lost", "cc"): {0: 0.25}})
     assert "percent: mean over 1 seed per cell" in render(one)
     assert re.search(r"proden +50\.00\* +– +1\.00", render(one))
-    assert "Cells without two common seeds are not tested." in " ".join(render(one).split())
+    assert "other method of proden, cc. Cells with one seed are not tested." in " ".join(render(one).split())
     uneven = Scores({("lost", "proden"): seeds(0.5, 0.6, 0.7), ("lost", "cc"): {0: 0.25}})
     assert "over 1 to 3 seeds per cell" in render(uneven)
     assert "Train accuracy" in render(Scores(one.cells, split="train"))

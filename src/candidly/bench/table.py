@@ -245,7 +245,7 @@ def _describe(scores: Scores, style: Style, labels: Mapping[str, str]) -> list[s
         rivals = ", ".join(labels[method] for method in scores.base_methods)
         notes.append(
             "W/T/L: wins, ties and losses in two-sided paired t-tests over seeds at 5 %, on each dataset against each "
-            f"other method of {rivals}. Cells without two common seeds are not tested."
+            f"other method of {rivals}.{' Cells with one seed are not tested.' * (sizes[0] == 1)}"
         )
     return notes
 
