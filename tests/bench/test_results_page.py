@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cifar10n, trust_page
+from benchmarks import cifar10n, trust_page, weak
 from benchmarks.cells import read as read_cells
 from candidly.bench import read, read_csv, read_spec
 from candidly.bench.table import BEGIN, END, render
@@ -61,6 +61,30 @@ def test_the_table_of_human_votes_is_up_to_date():
     for inputs in {cell["inputs"] for cell in cells}:
         found = cifar10n.table([cell for cell in cells if cell["inputs"] == inputs])
         assert made_block(f"cifar10n {inputs}", "images") == found
+
+
+@pytest.mark.parametrize("kind", weak.SEEDS)
+def test_the_tables_of_weak_networks_are_up_to_date(kind):
+    text = (ROOT / "docs" / "cleaning.md").read_text(encoding="utf-8")
+    assert weak.render(kind, read_cells(RESULTS / "weak.json")) in text
+
+
+def test_what_is_said_of_choosing_by_the_covering_rate_is_what_was_measured():
+    cells = [cell for cell in read_cells(RESULTS / "weak.json") if cell["kind"] == "tables"]
+    cleaned, plain = (
+        {(cell["name"], cell["seed"]): (cell["test"], cell["covering"]) for cell in cells if cell["cleaner"] == cleaner}
+        for cleaner in ("conformal", "none")
+    )
+    right, wrong = [], []
+    followed, always = 0.0, 0.0
+    for split, (test, covering) in cleaned.items():
+        other, cleans = plain[split][0], covering > plain[split][1]
+        if test != other:
+            (right if cleans == (test > other) else wrong).append(split[0])
+        followed += max(test, other) - (test if cleans else other)
+        always += max(test, other) - test
+    assert (len(cleaned), len(right), len(wrong), wrong.count("msrc-v2")) == (30, 21, 7, 4)
+    assert (round(100 * followed / 30, 1), round(100 * always / 30, 1)) == (0.2, 0.6)
 
 
 @pytest.mark.parametrize(
