@@ -227,7 +227,7 @@ class Training:
     def end_epoch(self) -> None:
         """Let the method finish the epoch, and record the history."""
         self.history.setdefault("loss", []).append((self.loss / self.steps).double())
-        if self.loss.device.type == "cpu":  # CUDA would have to wait; there, both are checked when they are read
+        if self.loss.device.type == "cpu":  # CUDA would have to wait: there, `check_losses` runs every few seconds
             self._check_kept()
             if not self.loss.isfinite().all():
                 self.check_losses()
