@@ -38,7 +38,8 @@ CLEANERS = {
 }
 SEPARATIONS = ("2.0", "1.0", "0.6")  # of the classes of synthetic tables, from easy to hard
 TABLES = ("lost", "bird-song", "msrc-v2", *(f"synthetic, separation {separation}" for separation in SEPARATIONS))
-IMAGES = tuple(f"{augment}, q = {q}" for augment in ("none", "cutout", "strong") for q in (0.1, 0.5))
+PLAIN = "no augmentation"
+IMAGES = tuple(f"{augment}, q = {q}" for augment in (PLAIN, "cutout", "strong") for q in (0.1, 0.5))
 SEEDS = {"tables": range(5), "images": range(2)}
 CLEANERS_OF = {"tables": tuple(CLEANERS), "images": ("none", "conformal", "level remark")}
 TRAIN, TEST = 5000, 2000  # images
@@ -93,7 +94,7 @@ def train(kind: str, name: str, cleaner: str, seed: int, *, root: str | None) ->
     mean, deviation = (X.mean((0, 2, 3))[:, None, None], X.std((0, 2, 3))[:, None, None])
     S = corrupt.uniform(y, num_classes=10, q=float(q), seed=seed)
     problem = Problem.of(X, S, y=y, shift=mean, scale=1 / deviation, seeds=[seed])
-    views = {"augment": augment != "none" and augment, "test_flips": augment != "none"}
+    views = {"augment": augment != PLAIN and augment, "test_flips": augment != PLAIN}
     recipe = replace(RECIPES["fast"], name="30 epochs", epochs=30, batch_size=128, max_lr=0.1, **views)
     started = time.perf_counter()
     model = fit(problem, Proden(), CLEANERS[cleaner], recipe, net=_small, device="cpu", progress=False)
