@@ -36,10 +36,10 @@ CLEANERS = {
     "level fixed": Conformal(level="fixed"),
     "level remark": Conformal(level="remark", dkw=False),
 }
-SEPARATIONS = ("2.0", "1.0", "0.6")  # of the classes of synthetic tables, from easy to hard
-TABLES = ("lost", "bird-song", "msrc-v2", *(f"synthetic, separation {separation}" for separation in SEPARATIONS))
-PLAIN = "no augmentation"
-IMAGES = tuple(f"{augment}, q = {q}" for augment in (PLAIN, "cutout", "strong") for q in (0.1, 0.5))
+SEPARATIONS = (2.0, 1.0, 0.6)  # of the classes of synthetic tables, from easy to hard
+TABLES = dict.fromkeys(("lost", "bird-song", "msrc-v2")) | {f"synthetic, separation {one}": one for one in SEPARATIONS}
+AUGMENTATIONS: dict[str, Any] = {"no augmentation": False, "cutout": "cutout", "strong": "strong"}
+IMAGES = {f"{name}, q = {q}": (augment, q) for name, augment in AUGMENTATIONS.items() for q in (0.1, 0.5)}
 SEEDS = {"tables": range(5), "images": range(2)}
 CLEANERS_OF = {"tables": tuple(CLEANERS), "images": ("none", "conformal", "level remark")}
 TRAIN, TEST = 5000, 2000  # images
@@ -47,12 +47,12 @@ TRAIN, TEST = 5000, 2000  # images
 
 def table(name: str, seed: int, root: str | None) -> tuple[NDArray[Any], NDArray[np.bool], NDArray[Any]]:
     """Return features, candidate sets and true labels."""
-    if not name.startswith("synthetic"):
+    separation = TABLES[name]
+    if separation is None:
         loaded = data.load(name, root)
         assert loaded.S is not None, f"{name} has candidate sets"
         assert loaded.y is not None, f"{name} has true labels"
         return np.asarray(loaded.X), np.asarray(loaded.S), np.asarray(loaded.y)
-    separation = float(name.split()[-1])
     kinds = {"n_features": 30, "n_informative": 15, "n_redundant": 5, "n_classes": 10, "flip_y": 0}
     X, y = make_classification(4000, class_sep=separation, random_state=seed, **kinds)
     return X, corrupt.uniform(y, num_classes=10, q=0.5, seed=seed), y
@@ -85,16 +85,16 @@ def _small() -> nn.Module:
 def train(kind: str, name: str, cleaner: str, seed: int, *, root: str | None) -> dict[str, Any]:
     """Train PRODEN on images and score it on the test images."""
     torch.set_num_threads(1)
-    augment, _, q = name.partition(", q = ")
+    augment, q = IMAGES[name]
     loaded = data.load("cifar10", root)
     assert loaded.y is not None, "cifar10 has true labels"
     assert loaded.num_train is not None, "cifar10 is split"
     X, y = loaded.X[:TRAIN], np.asarray(loaded.y[:TRAIN])
     test = slice(loaded.num_train, loaded.num_train + TEST)
     mean, deviation = (X.mean((0, 2, 3))[:, None, None], X.std((0, 2, 3))[:, None, None])
-    S = corrupt.uniform(y, num_classes=10, q=float(q), seed=seed)
+    S = corrupt.uniform(y, num_classes=10, q=q, seed=seed)
     problem = Problem.of(X, S, y=y, shift=mean, scale=1 / deviation, seeds=[seed])
-    views = {"augment": augment != PLAIN and augment, "test_flips": augment != PLAIN}
+    views = {"augment": augment, "test_flips": bool(augment)}
     recipe = replace(RECIPES["fast"], name="30 epochs", epochs=30, batch_size=128, max_lr=0.1, **views)
     started = time.perf_counter()
     model = fit(problem, Proden(), CLEANERS[cleaner], recipe, net=_small, device="cpu", progress=False)
